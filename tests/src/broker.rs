@@ -16,19 +16,27 @@ use crate::wait::{self, PATIENCE};
 
 /// The number of processors to use: `MQB_TEST_PROCESSORS` if set, else `default`.
 pub fn processors_or(default: usize) -> usize {
-    std::env::var("MQB_TEST_PROCESSORS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var("MQB_TEST_PROCESSORS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }
 
 /// Directory that holds the binaries of the profile this test was built with, found from the running test.
 fn profile_dir() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own path");
     let deps = test.parent().expect("a test lies in a directory");
-    deps.parent().expect("deps lies in the profile's directory").to_owned()
+    deps.parent()
+        .expect("deps lies in the profile's directory")
+        .to_owned()
 }
 
 /// The target directory this test was built in.
 pub fn target_dir() -> PathBuf {
-    profile_dir().parent().expect("the profile lies in the target directory").to_owned()
+    profile_dir()
+        .parent()
+        .expect("the profile lies in the target directory")
+        .to_owned()
 }
 
 /// Builds `mqb-broker` and `mqb` once per test process (cargo does nothing when they are fresh), and tells where they are.
@@ -41,15 +49,30 @@ fn binaries() -> &'static Path {
             Some(name) => name,
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lies in the workspace");
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("tests lies in the workspace");
         let output = Command::new(cargo)
             .current_dir(workspace)
-            .args(["build", "--quiet", "-p", "mqb-broker", "-p", "mqb-tool", "--profile", profile])
+            .args([
+                "build",
+                "--quiet",
+                "-p",
+                "mqb-broker",
+                "-p",
+                "mqb-tool",
+                "--profile",
+                profile,
+            ])
             .arg("--target-dir")
             .arg(target_dir())
             .output()
             .expect("cargo starts");
-        assert!(output.status.success(), "building the broker:\n{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "building the broker:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         dir
     })
 }
@@ -82,7 +105,10 @@ pub struct Setup {
 impl Setup {
     /// A broker with this many processors.
     pub fn processors(processors: usize) -> Setup {
-        Setup { processors: Some(processors), ..Setup::default() }
+        Setup {
+            processors: Some(processors),
+            ..Setup::default()
+        }
     }
 
     /// Sets the default domain's durability.
@@ -113,10 +139,20 @@ impl Setup {
     #[track_caller]
     pub fn start(self) -> Broker {
         let scratch = tempfile::tempdir().expect("a temporary directory");
-        let data_dir = self.data_dir.clone().unwrap_or_else(|| scratch.path().join("data"));
+        let data_dir = self
+            .data_dir
+            .clone()
+            .unwrap_or_else(|| scratch.path().join("data"));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let process = Process::spawn(&self, scratch.path(), &data_dir, any, any);
-        let mut broker = Broker { setup: self, scratch, data_dir, listen: any, http: any, process };
+        let mut broker = Broker {
+            setup: self,
+            scratch,
+            data_dir,
+            listen: any,
+            http: any,
+            process,
+        };
         broker.await_ready();
         broker
     }
@@ -125,11 +161,17 @@ impl Setup {
     #[track_caller]
     pub fn start_expecting_exit(self, listen: SocketAddr) -> Exit {
         let scratch = tempfile::tempdir().expect("a temporary directory");
-        let data_dir = self.data_dir.clone().unwrap_or_else(|| scratch.path().join("data"));
+        let data_dir = self
+            .data_dir
+            .clone()
+            .unwrap_or_else(|| scratch.path().join("data"));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut process = Process::spawn(&self, scratch.path(), &data_dir, listen, any);
         let status = process.wait(PATIENCE);
-        Exit { status, stderr: process.stderr() }
+        Exit {
+            status,
+            stderr: process.stderr(),
+        }
     }
 }
 
@@ -157,7 +199,11 @@ impl Broker {
     /// A broker with default settings and, unless the environment says otherwise, one processor per core.
     #[track_caller]
     pub fn start() -> Broker {
-        Setup { processors: Some(processors_or(2)), ..Setup::default() }.start()
+        Setup {
+            processors: Some(processors_or(2)),
+            ..Setup::default()
+        }
+        .start()
     }
 
     /// Where SDKs connect.
@@ -212,8 +258,12 @@ impl Broker {
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a child has a process id");
-        rustix::process::kill_process(pid, signal).expect("the child takes signals until it is waited for");
+        let pid = i32::try_from(self.pid())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a child has a process id");
+        rustix::process::kill_process(pid, signal)
+            .expect("the child takes signals until it is waited for");
     }
 
     /// SIGTERM, and waits for the exit.
@@ -245,7 +295,13 @@ impl Broker {
     #[track_caller]
     pub fn restart_without_waiting(&mut self) {
         assert!(!self.is_alive(), "restart of a broker that still runs");
-        self.process = Process::spawn(&self.setup, self.scratch.path(), &self.data_dir, self.listen, self.http);
+        self.process = Process::spawn(
+            &self.setup,
+            self.scratch.path(),
+            &self.data_dir,
+            self.listen,
+            self.http,
+        );
     }
 
     /// Changes how the next restart starts it.
@@ -257,7 +313,8 @@ impl Broker {
     #[track_caller]
     pub fn await_ready(&mut self) {
         let line = self.process.ready_line(PATIENCE * 2);
-        let (listen, http) = parse_ready_line(&line).unwrap_or_else(|| panic!("not a ready line: {line:?}"));
+        let (listen, http) =
+            parse_ready_line(&line).unwrap_or_else(|| panic!("not a ready line: {line:?}"));
         self.listen = listen;
         self.http = http;
     }
@@ -265,21 +322,36 @@ impl Broker {
     /// Resident memory in bytes; anonymous pages only, because page cache of mapped files is not the broker's need.
     pub fn memory_bytes(&self) -> u64 {
         let status = self.proc("status");
-        let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells RssAnon");
-        kib.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") * 1024
+        let kib = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"))
+            .expect("Linux tells RssAnon");
+        kib.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .expect("a number")
+            * 1024
     }
 
     /// Number of open file descriptors.
     pub fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).expect("the broker runs").count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid()))
+            .expect("the broker runs")
+            .count()
     }
 
     /// User and system CPU time so far.
     pub fn cpu_time(&self) -> Duration {
         let stat = self.proc("stat");
         // The command's name may hold anything, but the last ')' ends it.
-        let fields: Vec<&str> = stat[stat.rfind(')').expect("stat names the command") + 2..].split(' ').collect();
-        let ticks: u64 = fields[11..13].iter().map(|text| text.parse::<u64>().expect("a number")).sum();
+        let fields: Vec<&str> = stat[stat.rfind(')').expect("stat names the command") + 2..]
+            .split(' ')
+            .collect();
+        let ticks: u64 = fields[11..13]
+            .iter()
+            .map(|text| text.parse::<u64>().expect("a number"))
+            .sum();
         Duration::from_millis(ticks * 10)
     }
 
@@ -296,7 +368,9 @@ impl Broker {
 /// Bytes that a directory takes on disk.
 pub fn disk_bytes(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        return 0;
+    };
     entries
         .flatten()
         .map(|entry| match entry.metadata() {
@@ -341,14 +415,24 @@ struct Process {
 
 impl Process {
     #[track_caller]
-    fn spawn(setup: &Setup, scratch: &Path, data_dir: &Path, listen: SocketAddr, http: SocketAddr) -> Process {
+    fn spawn(
+        setup: &Setup,
+        scratch: &Path,
+        data_dir: &Path,
+        listen: SocketAddr,
+        http: SocketAddr,
+    ) -> Process {
         let mut command = Command::new(broker_binary());
         if let Some(text) = &setup.config {
             let path = scratch.join("mqb.toml");
             std::fs::write(&path, text).expect("the scratch directory is writable");
             command.arg("--config").arg(path);
         }
-        command.arg("--listen").arg(listen.to_string()).arg("--http").arg(http.to_string());
+        command
+            .arg("--listen")
+            .arg(listen.to_string())
+            .arg("--http")
+            .arg(http.to_string());
         command.arg("--data-dir").arg(data_dir);
         if let Some(processors) = setup.processors {
             command.arg("--processors").arg(processors.to_string());
@@ -357,13 +441,19 @@ impl Process {
             command.arg("--durability").arg(durability);
         }
         command.args(&setup.args);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the broker's binary starts");
         let (lines, stdout) = mpsc::channel();
         let out = child.stdout.take().expect("stdout is piped");
         std::thread::spawn(move || {
             // A receiver that is gone only means that the test wants no more lines; the pipe is still drained.
-            BufReader::new(out).lines().map_while(Result::ok).for_each(|line| _ = lines.send(line));
+            BufReader::new(out)
+                .lines()
+                .map_while(Result::ok)
+                .for_each(|line| _ = lines.send(line));
         });
         let stderr = Arc::new(Mutex::new(String::new()));
         let err = child.stderr.take().expect("stderr is piped");
@@ -375,7 +465,12 @@ impl Process {
                 log.push('\n');
             }
         });
-        Process { child, stdout, stderr, drain: Some(drain) }
+        Process {
+            child,
+            stdout,
+            stderr,
+            drain: Some(drain),
+        }
     }
 
     fn stderr(&self) -> String {
@@ -386,10 +481,15 @@ impl Process {
     fn ready_line(&mut self, patience: Duration) -> String {
         match self.stdout.recv_timeout(patience) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("no ready line within {patience:?}; log:\n{}", self.stderr()),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("no ready line within {patience:?}; log:\n{}", self.stderr())
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait(PATIENCE);
-                panic!("the broker ended ({status}) before it was ready; log:\n{}", self.stderr());
+                panic!(
+                    "the broker ended ({status}) before it was ready; log:\n{}",
+                    self.stderr()
+                );
             }
         }
     }
@@ -398,7 +498,9 @@ impl Process {
     fn wait(&mut self, patience: Duration) -> ExitStatus {
         let start = Instant::now();
         let child = &mut self.child;
-        let status = wait::until("the broker's exit", patience, || child.try_wait().expect("a child can be waited for"));
+        let status = wait::until("the broker's exit", patience, || {
+            child.try_wait().expect("a child can be waited for")
+        });
         // The pipe ends with the process, so the log is complete once the thread is done.
         if let Some(drain) = self.drain.take()
             && start.elapsed() < patience

@@ -19,8 +19,16 @@ pub fn payload(id: u64, size: usize) -> Vec<u8> {
 /// The number of a message made by [`payload`], once its whole content has been compared.
 #[track_caller]
 pub fn verify(data: &[u8]) -> u64 {
-    let id = u64::from_be_bytes(data[..8].try_into().expect("a payload has at least eight bytes"));
-    assert!(payload(id, data.len()) == data, "message {id} of {} bytes was altered", data.len());
+    let id = u64::from_be_bytes(
+        data[..8]
+            .try_into()
+            .expect("a payload has at least eight bytes"),
+    );
+    assert!(
+        payload(id, data.len()) == data,
+        "message {id} of {} bytes was altered",
+        data.len()
+    );
     id
 }
 

@@ -19,15 +19,33 @@ pub struct Response {
 pub fn get(address: SocketAddr, path: &str) -> std::io::Result<Response> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    let bad = || std::io::Error::new(std::io::ErrorKind::InvalidData, text.chars().take(200).collect::<String>());
+    let bad = || {
+        std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            text.chars().take(200).collect::<String>(),
+        )
+    };
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(bad)?;
-    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(bad)?;
-    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-    let body = if chunked { unchunk(body).ok_or_else(bad)? } else { body.to_owned() };
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .ok_or_else(bad)?;
+    let chunked = head
+        .to_ascii_lowercase()
+        .contains("transfer-encoding: chunked");
+    let body = if chunked {
+        unchunk(body).ok_or_else(bad)?
+    } else {
+        body.to_owned()
+    };
     Ok(Response { status, body })
 }
 
@@ -67,7 +85,11 @@ impl Scrape {
 
     /// Reads the text format; comment lines are skipped.
     pub fn parse(text: &str) -> Scrape {
-        let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(parse_sample).collect();
+        let samples = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(parse_sample)
+            .collect();
         Scrape { samples }
     }
 
@@ -77,7 +99,9 @@ impl Scrape {
         let mut matching = self
             .samples
             .iter()
-            .filter(|sample| sample.name == name && labels.iter().all(|label| sample.labels.contains(label)))
+            .filter(|sample| {
+                sample.name == name && labels.iter().all(|label| sample.labels.contains(label))
+            })
             .map(|sample| sample.value)
             .peekable();
         matching.peek()?;
@@ -86,7 +110,11 @@ impl Scrape {
 
     /// The names of all metrics, once each.
     pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.samples.iter().map(|sample| sample.name.as_str()).collect();
+        let mut names: Vec<&str> = self
+            .samples
+            .iter()
+            .map(|sample| sample.name.as_str())
+            .collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -96,7 +124,11 @@ impl Scrape {
 fn parse_sample(line: &str) -> Option<Sample> {
     let (series, value) = line.trim().rsplit_once(' ')?;
     let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-    Some(Sample { name: name.to_owned(), labels: labels.trim_end_matches('}').to_owned(), value: value.parse().ok()? })
+    Some(Sample {
+        name: name.to_owned(),
+        labels: labels.trim_end_matches('}').to_owned(),
+        value: value.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -114,6 +146,9 @@ mod tests {
 
     #[test]
     fn chunks_are_joined() {
-        assert_eq!(unchunk("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").as_deref(), Some("abcde"));
+        assert_eq!(
+            unchunk("3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").as_deref(),
+            Some("abcde")
+        );
     }
 }

@@ -46,7 +46,11 @@ impl Identity {
     pub fn java() -> Identity {
         let mut identity = Identity::unique();
         identity.message["sdkLanguage"] = json!("E_JAVA");
-        identity.message.as_object_mut().expect("an object").remove("guidInfo");
+        identity
+            .message
+            .as_object_mut()
+            .expect("an object")
+            .remove("guidInfo");
         identity
     }
 
@@ -78,7 +82,12 @@ pub struct Subscription {
 impl Subscription {
     /// The window that SDKs ask for by default.
     pub fn new(id: u32) -> Subscription {
-        Subscription { id, messages: 1000, bytes: 33_554_432, priority: 0 }
+        Subscription {
+            id,
+            messages: 1000,
+            bytes: 33_554_432,
+            priority: 0,
+        }
     }
 
     /// Another number of messages.
@@ -175,7 +184,8 @@ impl Peer {
     /// Sends the identity and returns `brokerResponse`.
     #[track_caller]
     pub fn negotiate(&mut self) -> Value {
-        self.try_negotiate().expect("the broker answers the negotiation")
+        self.try_negotiate()
+            .expect("the broker answers the negotiation")
     }
 
     /// [`Peer::negotiate`] while the broker may go away.
@@ -217,7 +227,11 @@ impl Peer {
     }
 
     /// Everything that arrives until the broker closes, is silent for `patience`, or `enough` says so.
-    pub fn collect(&mut self, patience: Duration, mut enough: impl FnMut(&[Event]) -> bool) -> (Vec<Event>, Option<End>) {
+    pub fn collect(
+        &mut self,
+        patience: Duration,
+        mut enough: impl FnMut(&[Event]) -> bool,
+    ) -> (Vec<Event>, Option<End>) {
         let mut events = Vec::new();
         loop {
             if enough(&events) {
@@ -244,7 +258,10 @@ impl Peer {
     fn slice(&mut self) -> Option<Event> {
         let bytes = &self.received[self.consumed..];
         let length = u32::from_be_bytes(bytes.get(..4)?.try_into().expect("four bytes")) as usize;
-        assert!((8..1 << 31).contains(&length), "the broker announced an event of {length} bytes");
+        assert!(
+            (8..1 << 31).contains(&length),
+            "the broker announced an event of {length} bytes"
+        );
         let event = wire::decode(bytes.get(..length)?);
         self.consumed += length;
         if self.consumed == self.received.len() {
@@ -264,7 +281,9 @@ impl Peer {
         if left.is_zero() {
             return Err(End::Silent);
         }
-        self.stream.set_read_timeout(Some(left)).expect("the time left is not zero");
+        self.stream
+            .set_read_timeout(Some(left))
+            .expect("the time left is not zero");
         let mut chunk = [0; 64 * 1024];
         match self.stream.read(&mut chunk) {
             Ok(0) => Err(End::Closed),
@@ -272,7 +291,9 @@ impl Peer {
                 self.received.extend_from_slice(&chunk[..count]);
                 Ok(())
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(End::Silent),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(End::Silent)
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
             Err(_) => Err(End::Closed),
         }
@@ -286,19 +307,32 @@ impl Peer {
     /// Waits until a heartbeat request is answered: everything sent before has been read by the broker.
     #[track_caller]
     pub fn round_trip(&mut self) {
-        self.send(&wire::heartbeat_request()).expect("the broker reads");
-        self.wait_for("the answer to a heartbeat", |event| (*event == Event::HeartbeatResponse).then_some(()));
+        self.send(&wire::heartbeat_request())
+            .expect("the broker reads");
+        self.wait_for("the answer to a heartbeat", |event| {
+            (*event == Event::HeartbeatResponse).then_some(())
+        });
     }
 
     /// Reads on until `pick` likes an event; the others are kept for later, in order.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, pick: impl FnMut(&Event) -> Option<T>) -> T {
-        self.try_wait_for(PATIENCE, pick).unwrap_or_else(|end| panic!("{end:?} while waiting for {what}"))
+        self.try_wait_for(PATIENCE, pick)
+            .unwrap_or_else(|end| panic!("{end:?} while waiting for {what}"))
     }
 
     /// [`Peer::wait_for`] with an own patience, while the broker may go away.
-    pub fn try_wait_for<T>(&mut self, patience: Duration, mut pick: impl FnMut(&Event) -> Option<T>) -> Result<T, End> {
-        if let Some((index, found)) = self.stash.iter().enumerate().find_map(|(i, event)| pick(event).map(|t| (i, t))) {
+    pub fn try_wait_for<T>(
+        &mut self,
+        patience: Duration,
+        mut pick: impl FnMut(&Event) -> Option<T>,
+    ) -> Result<T, End> {
+        if let Some((index, found)) = self
+            .stash
+            .iter()
+            .enumerate()
+            .find_map(|(i, event)| pick(event).map(|t| (i, t)))
+        {
             self.stash.remove(index);
             return Ok(found);
         }
@@ -358,7 +392,10 @@ impl Peer {
     #[track_caller]
     pub fn open(&mut self, uri: &str, queue: u32, flags: u64) {
         let response = self.call(open_request(uri, queue, flags));
-        assert!(response.get("openQueueResponse").is_some(), "open {uri}: {response}");
+        assert!(
+            response.get("openQueueResponse").is_some(),
+            "open {uri}: {response}"
+        );
     }
 
     /// Opens for writing.
@@ -386,7 +423,10 @@ impl Peer {
     #[track_caller]
     pub fn configure(&mut self, queue: u32, subscriptions: &[Subscription]) {
         let response = self.call(configure_request(queue, subscriptions));
-        assert!(response.get("configureStreamResponse").is_some(), "configure {queue}: {response}");
+        assert!(
+            response.get("configureStreamResponse").is_some(),
+            "configure {queue}: {response}"
+        );
     }
 
     /// Closes a queue as an SDK does: empty configuration if it reads, then closeQueue.
@@ -396,7 +436,10 @@ impl Peer {
             self.configure(queue, &[]);
         }
         let response = self.call(close_request(uri, queue, flags));
-        assert!(response.get("closeQueueResponse").is_some(), "close {uri}: {response}");
+        assert!(
+            response.get("closeQueueResponse").is_some(),
+            "close {uri}: {response}"
+        );
     }
 
     /// Disconnects properly and asserts that the response is the last word.
@@ -406,9 +449,16 @@ impl Peer {
         self.response(id);
         self.finish();
         let (events, end) = self.collect(PATIENCE, |_| false);
-        let late: Vec<&Event> = events.iter().filter(|event| matches!(event, Event::Control(_))).collect();
+        let late: Vec<&Event> = events
+            .iter()
+            .filter(|event| matches!(event, Event::Control(_)))
+            .collect();
         assert!(late.is_empty(), "after disconnectResponse: {late:?}");
-        assert_eq!(end, Some(End::Closed), "the broker closes when the peer has");
+        assert_eq!(
+            end,
+            Some(End::Closed),
+            "the broker closes when the peer has"
+        );
     }
 
     /// A new GUID of this peer.
@@ -426,7 +476,8 @@ impl Peer {
     #[track_caller]
     pub fn put(&mut self, queue: u32, data: &[u8]) -> Guid {
         let guid = self.fresh_guid();
-        self.send(&wire::put_event(&[Put::new(queue, guid, data)])).expect("the broker reads");
+        self.send(&wire::put_event(&[Put::new(queue, guid, data)]))
+            .expect("the broker reads");
         guid
     }
 
@@ -466,10 +517,12 @@ impl Peer {
         let mut all = Vec::new();
         while all.len() < count {
             let have = all.len();
-            all.extend(self.wait_for(&format!("message {have} of {count}"), |event| match event {
-                Event::Pushes(pushes) => Some(pushes.clone()),
-                _ => None,
-            }));
+            all.extend(
+                self.wait_for(&format!("message {have} of {count}"), |event| match event {
+                    Event::Pushes(pushes) => Some(pushes.clone()),
+                    _ => None,
+                }),
+            );
         }
         assert_eq!(all.len(), count, "more messages than expected");
         all
@@ -479,17 +532,21 @@ impl Peer {
     #[track_caller]
     pub fn confirm(&mut self, queue: u32, guids: &[Guid]) {
         let confirms: Vec<(u32, Guid, u32)> = guids.iter().map(|&guid| (queue, guid, 0)).collect();
-        self.send(&wire::confirm_event(kind::CONFIRM, &confirms)).expect("the broker reads");
+        self.send(&wire::confirm_event(kind::CONFIRM, &confirms))
+            .expect("the broker reads");
     }
 
     /// Asserts that no message and no ACK arrives while the broker answers `rounds` heartbeats.
     #[track_caller]
     pub fn assert_quiet(&mut self, rounds: usize) {
         (0..rounds).for_each(|_| self.round_trip());
-        assert!(self.stash.is_empty(), "expected nothing, got {:?}", self.stash);
+        assert!(
+            self.stash.is_empty(),
+            "expected nothing, got {:?}",
+            self.stash
+        );
     }
 }
-
 
 /// An openQueue request.
 pub fn open_request(uri: &str, queue: u32, flags: u64) -> Value {

@@ -14,9 +14,14 @@ impl Rng {
 
     /// Seeded from `MQB_SEED`, else from the clock; the seed is printed, so a failure shows it.
     pub fn from_env(test: &str) -> Rng {
-        let seed = std::env::var("MQB_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |elapsed| elapsed.as_nanos() as u64)
-        });
+        let seed = std::env::var("MQB_SEED")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| {
+                SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .map_or(1, |elapsed| elapsed.as_nanos() as u64)
+            });
         println!("{test}: repeat with MQB_SEED={seed}");
         Rng(seed)
     }

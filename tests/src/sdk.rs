@@ -27,7 +27,8 @@ pub fn python() -> &'static Path {
     PYTHON.get_or_init(|| {
         let dir = broker::target_dir().join(format!("sdk-{VERSION}"));
         let python = dir.join("bin/python");
-        let lock = std::fs::File::create(broker::target_dir().join("sdk.lock")).expect("the target directory is writable");
+        let lock = std::fs::File::create(broker::target_dir().join("sdk.lock"))
+            .expect("the target directory is writable");
         lock.lock().expect("the file can be locked");
         // The marker is written last: an interrupted installation is made again from the start.
         let marker = dir.join("installed");
@@ -43,19 +44,39 @@ pub fn python() -> &'static Path {
 
 fn install(dir: &Path, python: &Path) {
     let host = std::env::var_os("MQB_TEST_PYTHON").unwrap_or_else(|| "python3".into());
-    run(Command::new(&host).args(["-m", "venv"]).arg(dir), "making a virtual environment (python3 with venv is needed)");
+    run(
+        Command::new(&host).args(["-m", "venv"]).arg(dir),
+        "making a virtual environment (python3 with venv is needed)",
+    );
     let package = format!("blazingmq=={VERSION}");
     run(
-        Command::new(python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", &package]),
+        Command::new(python).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            &package,
+        ]),
         "installing the official SDK from PyPI",
     );
-    run(Command::new(python).args(["-c", "import blazingmq"]), "importing the official SDK");
+    run(
+        Command::new(python).args(["-c", "import blazingmq"]),
+        "importing the official SDK",
+    );
 }
 
 #[track_caller]
 fn run(command: &mut Command, what: &str) {
-    let output = command.output().unwrap_or_else(|error| panic!("{what}: {command:?}: {error}"));
-    assert!(output.status.success(), "{what}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{what}: {command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{what}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// A running script.
@@ -72,7 +93,9 @@ impl Script {
     /// Starts `tests/sdk/NAME.py BROKER ARGS…`.
     #[track_caller]
     pub fn start(name: &str, broker: &str, args: &[&str]) -> Script {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sdk").join(format!("{name}.py"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("sdk")
+            .join(format!("{name}.py"));
         let mut child = Command::new(python())
             .arg("-u")
             .arg(path)
@@ -89,10 +112,16 @@ impl Script {
         let out = child.stdout.take().expect("stdout is piped");
         std::thread::spawn(move || {
             // A receiver that is gone only means that the test has what it wanted.
-            BufReader::new(out).lines().map_while(Result::ok).for_each(|line| _ = lines.send(line));
+            BufReader::new(out)
+                .lines()
+                .map_while(Result::ok)
+                .for_each(|line| _ = lines.send(line));
         });
         let stderr = Arc::new(Mutex::new(String::new()));
-        let (err, sink) = (child.stderr.take().expect("stderr is piped"), Arc::clone(&stderr));
+        let (err, sink) = (
+            child.stderr.take().expect("stderr is piped"),
+            Arc::clone(&stderr),
+        );
         std::thread::spawn(move || {
             for line in BufReader::new(err).split(b'\n').map_while(Result::ok) {
                 let mut text = sink.lock().expect("no holder panics");
@@ -101,7 +130,13 @@ impl Script {
             }
         });
         let stdin = child.stdin.take();
-        Script { name: name.to_owned(), child, stdin, stdout, stderr }
+        Script {
+            name: name.to_owned(),
+            child,
+            stdin,
+            stdout,
+            stderr,
+        }
     }
 
     /// Starts a script, lets it run to its end, and returns what it printed.
@@ -115,10 +150,18 @@ impl Script {
     pub fn line(&mut self) -> Value {
         match self.stdout.recv_timeout(PATIENCE * 2) {
             Ok(line) => self.parse(&line),
-            Err(RecvTimeoutError::Timeout) => panic!("{} says nothing; stderr:\n{}", self.name, self.stderr()),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("{} says nothing; stderr:\n{}", self.name, self.stderr())
+            }
             Err(RecvTimeoutError::Disconnected) => {
-                let status = wait::until("the script's exit", PATIENCE, || self.child.try_wait().expect("a child"));
-                panic!("{} ended early ({status}); stderr:\n{}", self.name, self.stderr());
+                let status = wait::until("the script's exit", PATIENCE, || {
+                    self.child.try_wait().expect("a child")
+                });
+                panic!(
+                    "{} ended early ({status}); stderr:\n{}",
+                    self.name,
+                    self.stderr()
+                );
             }
         }
     }
@@ -138,7 +181,8 @@ impl Script {
     #[track_caller]
     pub fn command(&mut self, command: &str) {
         let stdin = self.stdin.as_mut().expect("open until finish");
-        writeln!(stdin, "{command}").unwrap_or_else(|error| panic!("{}: {error}; stderr:\n{}", self.name, self.stderr()));
+        writeln!(stdin, "{command}")
+            .unwrap_or_else(|error| panic!("{}: {error}; stderr:\n{}", self.name, self.stderr()));
     }
 
     /// Closes stdin, waits for the end, asserts success, and returns the lines not yet read.
@@ -151,19 +195,34 @@ impl Script {
                 Ok(line) => lines.push(self.parse(&line)),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("{} does not end; last lines {lines:?}; stderr:\n{}", self.name, self.stderr())
+                    panic!(
+                        "{} does not end; last lines {lines:?}; stderr:\n{}",
+                        self.name,
+                        self.stderr()
+                    )
                 }
             }
         }
-        let status = wait::until("the script's exit", PATIENCE, || self.child.try_wait().expect("a child"));
-        assert!(status.success(), "{}: {status}; lines {lines:?}; stderr:\n{}", self.name, self.stderr());
+        let status = wait::until("the script's exit", PATIENCE, || {
+            self.child.try_wait().expect("a child")
+        });
+        assert!(
+            status.success(),
+            "{}: {status}; lines {lines:?}; stderr:\n{}",
+            self.name,
+            self.stderr()
+        );
         lines
     }
 
     /// Stops the process without letting it know (SIGSTOP), or lets it go on (SIGCONT).
     pub fn signal(&self, signal: rustix::process::Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
-        rustix::process::kill_process(pid, signal).expect("the child takes signals until it is waited for");
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+            .expect("a process id");
+        rustix::process::kill_process(pid, signal)
+            .expect("the child takes signals until it is waited for");
     }
 
     /// `kill -9`.
@@ -173,7 +232,8 @@ impl Script {
 
     #[track_caller]
     fn parse(&self, line: &str) -> Value {
-        serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error}: {line:?}", self.name))
+        serde_json::from_str(line)
+            .unwrap_or_else(|error| panic!("{}: {error}: {line:?}", self.name))
     }
 
     fn stderr(&self) -> String {

@@ -16,7 +16,10 @@ pub fn until<T>(what: &str, patience: Duration, mut condition: impl FnMut() -> O
         if let Some(value) = condition() {
             return value;
         }
-        assert!(Instant::now() < deadline, "waited {patience:?} in vain for: {what}");
+        assert!(
+            Instant::now() < deadline,
+            "waited {patience:?} in vain for: {what}"
+        );
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }

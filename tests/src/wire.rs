@@ -77,7 +77,11 @@ pub fn crc32c(data: &[u8]) -> u32 {
             let mut c = i as u32;
             let mut bit = 0;
             while bit < 8 {
-                c = if c & 1 == 1 { 0x82f6_3b78 ^ (c >> 1) } else { c >> 1 };
+                c = if c & 1 == 1 {
+                    0x82f6_3b78 ^ (c >> 1)
+                } else {
+                    c >> 1
+                };
                 bit += 1;
             }
             table[i] = c;
@@ -85,7 +89,9 @@ pub fn crc32c(data: &[u8]) -> u32 {
         }
         table
     };
-    !data.iter().fold(!0u32, |crc, &byte| TABLE[((crc ^ u32::from(byte)) & 0xff) as usize] ^ (crc >> 8))
+    !data.iter().fold(!0u32, |crc, &byte| {
+        TABLE[((crc ^ u32::from(byte)) & 0xff) as usize] ^ (crc >> 8)
+    })
 }
 
 /// One message of a PUT event. Every field may be set to what no SDK would send.
@@ -112,7 +118,16 @@ pub struct Put<'a> {
 impl<'a> Put<'a> {
     /// A plain message with an ACK wanted.
     pub fn new(queue: u32, guid: Guid, data: &'a [u8]) -> Put<'a> {
-        Put { queue, guid, flags: ACK_REQUESTED, compression: 0, schema: 0, options: &[], data, crc: None }
+        Put {
+            queue,
+            guid,
+            flags: ACK_REQUESTED,
+            compression: 0,
+            schema: 0,
+            options: &[],
+            data,
+            crc: None,
+        }
     }
 
     /// Appends the message: header of 9 words, options, padded data.
@@ -122,7 +137,9 @@ impl<'a> Put<'a> {
         let words = u32::try_from(words).expect("a message is below 2^28 words");
         out.extend_from_slice(&(u32::from(self.flags) << 28 | words).to_be_bytes());
         let option_words = u32::try_from(self.options.len() / 4).expect("options are small");
-        out.extend_from_slice(&(option_words << 8 | u32::from(self.compression) << 5 | 9).to_be_bytes());
+        out.extend_from_slice(
+            &(option_words << 8 | u32::from(self.compression) << 5 | 9).to_be_bytes(),
+        );
         out.extend_from_slice(&self.queue.to_be_bytes());
         out.extend_from_slice(&self.guid);
         out.extend_from_slice(&self.crc.unwrap_or_else(|| crc32c(self.data)).to_be_bytes());
@@ -186,13 +203,25 @@ pub fn properties(list: &[(&str, Property)], new_style: bool) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, value) in list {
         let (kind, bytes) = value.encode();
-        let x = u32::try_from(if new_style { body.len() } else { bytes.len() }).expect("properties are small");
+        let x = u32::try_from(if new_style { body.len() } else { bytes.len() })
+            .expect("properties are small");
         headers.extend_from_slice(&(u32::from(kind) << 26 | x).to_be_bytes());
-        headers.extend_from_slice(&u16::try_from(name.len()).expect("a name is short").to_be_bytes());
+        headers.extend_from_slice(
+            &u16::try_from(name.len())
+                .expect("a name is short")
+                .to_be_bytes(),
+        );
         body.extend_from_slice(name.as_bytes());
         body.extend_from_slice(&bytes);
     }
-    let mut out = vec![0x1b, 0, 0, 0, 0, u8::try_from(list.len()).expect("at most 255 properties")];
+    let mut out = vec![
+        0x1b,
+        0,
+        0,
+        0,
+        0,
+        u8::try_from(list.len()).expect("at most 255 properties"),
+    ];
     out.extend_from_slice(&headers);
     out.extend_from_slice(&body);
     pad(&mut out);
@@ -238,8 +267,15 @@ impl Push {
     #[track_caller]
     pub fn subscriptions(&self) -> Vec<u32> {
         let words: Vec<u32> = self.options.chunks(4).map(be32).collect();
-        let (head, ids) = words.split_first().expect("a PUSH to a client carries its subscription");
-        assert_eq!(*head, 1 << 26 | words.len() as u32, "one SUB_QUEUE_IDS_OLD option: {:02x?}", self.options);
+        let (head, ids) = words
+            .split_first()
+            .expect("a PUSH to a client carries its subscription");
+        assert_eq!(
+            *head,
+            1 << 26 | words.len() as u32,
+            "one SUB_QUEUE_IDS_OLD option: {:02x?}",
+            self.options
+        );
         ids.to_vec()
     }
 }
@@ -270,7 +306,12 @@ pub enum Event {
 pub fn decode(bytes: &[u8]) -> Event {
     assert_eq!(be32(&bytes[..4]) as usize, bytes.len(), "whole event");
     assert_eq!(bytes.len() % 4, 0, "events are made of whole words");
-    assert_eq!((bytes[4] >> 6, bytes[5], bytes[7]), (1, 2, 0), "event header {:02x?}", &bytes[..8]);
+    assert_eq!(
+        (bytes[4] >> 6, bytes[5], bytes[7]),
+        (1, 2, 0),
+        "event header {:02x?}",
+        &bytes[..8]
+    );
     let body = &bytes[8..];
     match (bytes[4] & 63, bytes[6]) {
         (kind::CONTROL, JSON) => Event::Control(decode_json(body)),
@@ -290,7 +331,10 @@ fn unpad(body: &[u8]) -> &[u8] {
     let count = *body.last().expect("padding is never empty");
     assert!((1..=4).contains(&count), "padding byte {count}");
     let (data, padding) = body.split_at(body.len() - usize::from(count));
-    assert!(padding.iter().all(|&byte| byte == count), "padding {padding:?}");
+    assert!(
+        padding.iter().all(|&byte| byte == count),
+        "padding {padding:?}"
+    );
     data
 }
 
@@ -323,7 +367,10 @@ fn decode_pushes(mut body: &[u8]) -> Vec<Push> {
         let header = (second & 31) as usize;
         let options = (second >> 8) as usize;
         assert_eq!(header, 8, "PUSH header words");
-        assert!(words > header + options, "a PUSH has data or at least its padding");
+        assert!(
+            words > header + options,
+            "a PUSH has data or at least its padding"
+        );
         let (message, rest) = body.split_at(words * 4);
         pushes.push(Push {
             flags: (first >> 28) as u8,
@@ -368,6 +415,11 @@ mod tests {
     #[test]
     fn properties_area_counts_its_words() {
         let area = properties(&[("a", Property::Int32(1))], true);
-        assert_eq!(area, [0x1b, 0, 0, 5, 0, 1, 0x10, 0, 0, 0, 0, 1, b'a', 0, 0, 0, 1, 3, 3, 3]);
+        assert_eq!(
+            area,
+            [
+                0x1b, 0, 0, 5, 0, 1, 0x10, 0, 0, 0, 0, 1, b'a', 0, 0, 0, 1, 3, 3, 3
+            ]
+        );
     }
 }
