@@ -1,8 +1,19 @@
-//! Vocabulary of mqb. No threads, sockets, files, clock or `unsafe`.
+//! Vocabulary of mqb: identifiers, the BlazingMQ wire protocol from both sides, properties, checksums, configuration.
+//!
+//! No threads, sockets, files, clock or `unsafe`. Peers' bytes never panic, hang or size an allocation here.
+//!
+//! * [`wire`]: framing and the binary events; [`control`]: the negotiation, authentication and control documents, BER and JSON.
+//! * [`limits`]: every cap. [`error`]: what can be wrong, by the reaction it calls for.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
+pub mod error;
+mod format;
 mod guid;
 mod ids;
+pub mod limits;
+pub mod wire;
 
+pub use format::{Compression, DataFormat, PropertiesStyle};
 pub use guid::Guid;
 pub use ids::{PartitionId, QueueId, Sequence, SessionId, SubId, SubscriptionId, WireQueueId};

@@ -8,11 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use mqb_core::{Guid, QueueId, Sequence};
 
-/// How a message's application data is encoded; kept with it and handed out unchanged.
-///
-/// **Layout** (one byte in the log): bits 0-1 compression (0 none, 1 zlib), bit 2 has properties, bit 3 properties are new style.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DataFormat(pub u8);
+pub use mqb_core::DataFormat;
 
 /// A message to be stored.
 pub struct NewMessage<'a> {
