@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod ber;
+pub mod control;
 pub mod error;
 mod format;
 mod guid;
