@@ -1,0 +1,759 @@
+//! The loop body: one turn of one processor. Threads (`dispatcher.rs`) and tests (`manual.rs`) are only drivers of it.
+//!
+//! ```text
+//! take the inbox -> events, own posts first -> timers -> sockets -> own posts again -> flush -> publish outboxes
+//! ```
+//!
+//! Each phase takes what it works on from a queue, so that it can go on after a handler panicked: the panic costs the client that was
+//! being called, nothing else. One unwind guard per phase, not per event.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::client::{Client, Cx, MemberId, Pressure};
+use crate::clock::Monotonic;
+use crate::config::{Activity, EventKind, PanicReport};
+use crate::current::{self, NO_SLOT};
+use crate::group::{Control, Group, Item};
+use crate::io::IoTable;
+use crate::lanes::{self, Lanes};
+use crate::poller::Poller;
+use crate::stats::TurnCounts;
+use crate::tag::{self, Address, ClientCore, ProcessorId};
+use crate::timer::Wheel;
+use crate::turn::{Tenant, TurnState};
+use crate::watermark::Level;
+
+/// Own posts run before the inbox's next event, but after so many of them the inbox has its turn: neither starves.
+const LOCAL_RUN: u32 = 8;
+/// The clock is read after as many events at most; fewer if they are slow.
+const STRIDE_MAX: u64 = 64;
+/// So many events after the start of a turn the clock is read first.
+const STRIDE_FIRST: u64 = 16;
+/// Every so many turns the first handler is timed on its own.
+const SAMPLE_TURNS: u64 = 8;
+
+/// What a turn did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TurnReport {
+    /// Events delivered.
+    pub events: u64,
+    /// Timers delivered.
+    pub timers: u64,
+    /// Readiness notifications delivered.
+    pub ready: u64,
+    /// Clients flushed.
+    pub flushes: u64,
+    /// Whether work is left that waits for nothing.
+    pub has_more: bool,
+}
+
+impl TurnReport {
+    /// True if the turn found nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.events + self.timers + self.ready + self.flushes == 0 && !self.has_more
+    }
+}
+
+/// Owns its clients. Stays on the thread that made it.
+pub(crate) struct Processor<E: Send + 'static> {
+    // Dropped before the rest: clients may deregister nothing, but their sockets must close before the poll does.
+    clients: Vec<Option<Box<dyn Client<E>>>>,
+    state: TurnState<E>,
+    group: Arc<Group<E>>,
+    /// Taken from the inbox and not yet run.
+    batch: VecDeque<Item<E>>,
+    poller: Poller,
+    /// Clients being flushed, in order from `flushed`.
+    flushing: Vec<u32>,
+    flushed: usize,
+    budget: Budget,
+    counts: TurnCounts,
+    /// Items of the inbox that this turn has finished.
+    left: usize,
+    local_run: u32,
+    /// Own posts that were left over at the end of the last turn, and so count as waiting.
+    carried: usize,
+    current: u64,
+    running: Address,
+    pressure_seen: u64,
+    levels: Vec<Level>,
+    tells: VecDeque<(Address, Pressure)>,
+}
+
+/// How far the events of one turn may go.
+#[derive(Default)]
+struct Budget {
+    events: u64,
+    until: Monotonic,
+    checked_at: u64,
+    checked: Monotonic,
+    next_check: u64,
+}
+
+const NOBODY: Address = Address {
+    slot: NO_SLOT,
+    generation: 0,
+};
+
+impl<E: Send + 'static> Processor<E> {
+    pub(crate) fn new(
+        group: Arc<Group<E>>,
+        id: ProcessorId,
+        poller: Poller,
+    ) -> std::io::Result<Self> {
+        let shared = group.processor(id);
+        let now = group.clock.now();
+        let state = TurnState {
+            id,
+            tag: shared.tag,
+            now,
+            slots: Vec::new(),
+            lanes: Lanes::new(Arc::clone(&group), shared.tag),
+            timers: Wheel::new(now),
+            io: IoTable::new(poller.registry()?),
+            ready: VecDeque::new(),
+            flush: Vec::new(),
+            leaving: Vec::new(),
+            subscribers: Vec::new(),
+            new_subscribers: Vec::new(),
+            group: Arc::clone(&group),
+        };
+        Ok(Self {
+            clients: Vec::new(),
+            state,
+            batch: VecDeque::new(),
+            poller,
+            flushing: Vec::new(),
+            flushed: 0,
+            budget: Budget::default(),
+            counts: TurnCounts::default(),
+            left: 0,
+            local_run: 0,
+            carried: 0,
+            current: 0,
+            running: NOBODY,
+            pressure_seen: 0,
+            levels: vec![Level::Normal; group.processors.len()],
+            tells: VecDeque::new(),
+            group,
+        })
+    }
+
+    /// Makes this processor current on the calling thread until what is returned is dropped.
+    pub(crate) fn enter(&self) -> (tag::Entered, lanes::Entered) {
+        (
+            tag::Entered::new(self.state.tag),
+            lanes::Entered::new(&self.state.lanes),
+        )
+    }
+
+    /// One turn. The processor must have been entered.
+    pub(crate) fn turn(&mut self) -> TurnReport {
+        let now = self.group.clock.now();
+        let shared = self.group.processor(self.state.id);
+        shared
+            .counters
+            .turn_started_ns
+            .store(now.as_nanos() + 1, Ordering::Relaxed);
+        self.state.now = now;
+        self.counts = TurnCounts::default();
+        self.left = 0;
+        let depth = shared.watermark.depth();
+        if depth > 0 {
+            shared.counters.published.see_depth(depth);
+            if self.batch.is_empty() {
+                shared.inbox.take(&mut self.batch);
+            }
+        }
+        let sample = shared.counters.published.turns() % SAMPLE_TURNS == 0;
+        self.budget.start(
+            now,
+            &self.group.config,
+            if sample { 1 } else { STRIDE_FIRST },
+        );
+
+        self.guarded(Self::tell_pressure);
+        self.guarded(Self::run_events);
+        self.guarded(Self::run_timers);
+        self.guarded(Self::run_ready);
+        self.guarded(Self::run_local);
+        self.guarded(Self::run_flush);
+        self.state.lanes.publish();
+        self.end_turn()
+    }
+
+    fn end_turn(&mut self) -> TurnReport {
+        self.account_local();
+        let shared = self.group.processor(self.state.id);
+        if self.left > 0 {
+            self.group.leave(shared, self.left);
+        }
+        shared
+            .counters
+            .published
+            .add_turn(&self.counts, self.state.timers.len());
+        shared.counters.current.store(0, Ordering::Relaxed);
+        shared.counters.turn_started_ns.store(0, Ordering::Relaxed);
+        TurnReport {
+            events: self.counts.events,
+            timers: self.counts.timers,
+            ready: self.counts.ready,
+            flushes: self.counts.flushes,
+            has_more: !self.batch.is_empty() || self.state.has_work(),
+        }
+    }
+
+    /// Own posts that the turn leaves behind count as waiting like those in the inbox.
+    fn account_local(&mut self) {
+        let waiting = self.state.lanes.local.borrow().len();
+        if waiting != self.carried {
+            self.group.count_local(self.state.id, self.carried, waiting);
+            self.carried = waiting;
+        }
+    }
+
+    // ---- panics ----
+
+    /// Runs a phase to its end, whatever its handlers do.
+    fn guarded(&mut self, phase: fn(&mut Self)) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| phase(self))) {
+            self.contain(&*panic);
+        }
+    }
+
+    /// A handler panicked: its client goes.
+    #[cold]
+    fn contain(&mut self, panic: &(dyn std::any::Any + Send)) {
+        let message = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = message
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "not a text".into());
+        let shared = self.group.processor(self.state.id);
+        let report = PanicReport {
+            handler: current::report(&self.group, shared, self.current),
+            message,
+        };
+        shared.counters.published.count_panic();
+        let running = std::mem::replace(&mut self.running, NOBODY);
+        self.drop_client(running);
+        // A hook that panics costs nothing either.
+        let _ = catch_unwind(AssertUnwindSafe(|| (self.group.hooks.on_panic)(&report)));
+        // Others may have asked to leave or to come in the same call.
+        self.guarded(Self::after_call);
+    }
+
+    // ---- calls into clients ----
+
+    /// Notes who is called and why: the only thing the watchdog costs per call.
+    #[inline]
+    fn begin(&mut self, activity: Activity, who: Address) {
+        self.running = who;
+        self.current = current::pack(activity, who.slot);
+        self.group
+            .processor(self.state.id)
+            .counters
+            .current
+            .store(self.current, Ordering::Relaxed);
+    }
+
+    /// Calls a client, if it is still there, and does what it left to be done after the call.
+    #[inline]
+    fn call(
+        &mut self,
+        activity: Activity,
+        who: Address,
+        f: impl FnOnce(&mut dyn Client<E>, &mut Cx<'_, E>),
+    ) -> bool {
+        if self.state.slot(who).is_none() {
+            return false;
+        }
+        let Some(client) = self
+            .clients
+            .get_mut(who.slot as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return false;
+        };
+        self.running = who;
+        self.current = current::pack(activity, who.slot);
+        self.group
+            .processor(self.state.id)
+            .counters
+            .current
+            .store(self.current, Ordering::Relaxed);
+        f(client, &mut Cx::new(&mut self.state, who));
+        if activity != Activity::Flush {
+            self.state.link_slot(who.slot);
+        }
+        self.after_call();
+        true
+    }
+
+    /// Clients that want to leave leave; clients that were registered here come.
+    #[inline]
+    fn after_call(&mut self) {
+        if !self.state.leaving.is_empty() {
+            self.let_leave();
+        }
+        if !self.state.lanes.registrations.borrow().is_empty() {
+            self.let_in();
+        }
+    }
+
+    #[cold]
+    fn let_leave(&mut self) {
+        while let Some(who) = self.state.leaving.pop() {
+            self.remove(who);
+        }
+    }
+
+    #[cold]
+    fn let_in(&mut self) {
+        loop {
+            let next = self.state.lanes.registrations.borrow_mut().pop_front();
+            match next {
+                Some(Item::Control(control)) => self.control(*control),
+                Some(Item::Event { .. }) => unreachable!("only registrations are put there"),
+                None => return,
+            }
+        }
+    }
+
+    /// Flushes a client for the last time and drops it.
+    fn remove(&mut self, who: Address) {
+        let linked = self.state.slot(who).is_some() && self.state.unlink_slot(who.slot);
+        if linked && let Some(client) = self.clients[who.slot as usize].as_deref_mut() {
+            self.running = who;
+            self.current = current::pack(Activity::Flush, who.slot);
+            self.group
+                .processor(self.state.id)
+                .counters
+                .current
+                .store(self.current, Ordering::Relaxed);
+            client.flush(&mut Cx::new(&mut self.state, who));
+            self.counts.flushes += 1;
+        }
+        self.drop_client(who);
+        self.state.leaving.retain(|leaving| *leaving != who);
+    }
+
+    /// Drops a client, if it is still there. Its own `drop` may panic too.
+    fn drop_client(&mut self, who: Address) {
+        if self.state.slot(who).is_none() {
+            return;
+        }
+        let client = self
+            .clients
+            .get_mut(who.slot as usize)
+            .and_then(Option::take);
+        self.state.move_out(who);
+        self.begin(Activity::Drop, who);
+        if catch_unwind(AssertUnwindSafe(|| drop(client))).is_err() {
+            self.group
+                .processor(self.state.id)
+                .counters
+                .published
+                .count_panic();
+        }
+        self.running = NOBODY;
+    }
+
+    // ---- phases ----
+
+    fn run_events(&mut self) {
+        while self.budget.allows(self.counts.events) {
+            let local = if self.local_run < LOCAL_RUN || self.batch.is_empty() {
+                self.state.lanes.local.borrow_mut().pop_front()
+            } else {
+                None
+            };
+            let item = match local {
+                Some(item) => {
+                    self.local_run += 1;
+                    self.counts.local_events += 1;
+                    item
+                }
+                None => {
+                    self.local_run = 0;
+                    let Some(item) = self.batch.pop_front() else {
+                        return;
+                    };
+                    self.left += 1;
+                    item
+                }
+            };
+            self.run_item(item);
+            self.counts.events += 1;
+            if self.counts.events >= self.budget.next_check {
+                self.check_time();
+            }
+        }
+    }
+
+    /// What timers and sockets have posted here.
+    fn run_local(&mut self) {
+        if !self.state.lanes.local.borrow().is_empty() {
+            self.run_events();
+        }
+    }
+
+    #[inline]
+    fn run_item(&mut self, item: Item<E>) {
+        match item {
+            Item::Event { to, event } => self.deliver(to, event),
+            Item::Control(control) => self.control(*control),
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, to: Address, event: E) {
+        let kind = self
+            .group
+            .hooks
+            .event_kind
+            .map_or(EventKind::default(), |kind| kind(&event));
+        let activity = Activity::Event(kind);
+        let tenant = self.state.slot(to).map(|slot| slot.tenant);
+        let delivered = match tenant {
+            Some(Tenant::Client) => {
+                self.call(activity, to, |client, cx| client.on_event(cx, event))
+            }
+            Some(Tenant::Member { owner }) => {
+                let generation = self.state.slots[owner as usize].generation;
+                let member = MemberId(to.slot);
+                let owner = Address {
+                    slot: owner,
+                    generation,
+                };
+                self.call(activity, owner, |client, cx| {
+                    client.on_member_event(cx, member, event)
+                })
+            }
+            _ => false,
+        };
+        if !delivered {
+            self.counts.stale_drops += 1;
+        }
+    }
+
+    #[cold]
+    fn check_time(&mut self) {
+        let now = self.group.clock.now();
+        self.state.now = now;
+        let counters = &self.group.processor(self.state.id).counters.published;
+        match self.budget.check(now, self.counts.events) {
+            Timed::One(nanos) => counters.record_handler(nanos),
+            Timed::Several => {}
+        }
+    }
+
+    fn run_timers(&mut self) {
+        while let Some((timer, owner)) = self.state.timers.pop_expired(self.state.now) {
+            if self.call(Activity::Timer, owner, |client, cx| {
+                client.on_timer(cx, timer)
+            }) {
+                self.counts.timers += 1;
+            }
+        }
+    }
+
+    fn run_ready(&mut self) {
+        // What a handler asks to see again is for the next turn.
+        let mut due = self
+            .state
+            .ready
+            .len()
+            .saturating_sub(self.counts.ready as usize);
+        while due > 0 {
+            due -= 1;
+            let Some((token, ready)) = self.state.ready.pop_front() else {
+                return;
+            };
+            let Some(owner) = self.state.io.owner(token) else {
+                continue;
+            };
+            if self.call(Activity::Ready, owner, |client, cx| {
+                client.on_ready(cx, token, ready)
+            }) {
+                self.counts.ready += 1;
+            }
+        }
+    }
+
+    fn run_flush(&mut self) {
+        if self.flushed == self.flushing.len() {
+            self.flushing.clear();
+            self.flushed = 0;
+            std::mem::swap(&mut self.flushing, &mut self.state.flush);
+        }
+        while self.flushed < self.flushing.len() {
+            let slot = self.flushing[self.flushed];
+            self.flushed += 1;
+            self.flush_one(slot);
+        }
+    }
+
+    fn flush_one(&mut self, slot: u32) {
+        // Unlinked already: it left, was flushed by a barrier, or another tenant came.
+        if !self.state.unlink_slot(slot) {
+            return;
+        }
+        let who = Address {
+            slot,
+            generation: self.state.slots[slot as usize].generation,
+        };
+        if self.call(Activity::Flush, who, |client, cx| client.flush(cx)) {
+            self.counts.flushes += 1;
+        }
+    }
+
+    // ---- control ----
+
+    #[cold]
+    fn control(&mut self, control: Control<E>) {
+        match control {
+            Control::Register { core, make } => self.make(core, make),
+            Control::Unregister { to } => {
+                self.flush_all();
+                self.remove(to);
+            }
+            Control::Barrier { to, run } => {
+                if self.state.slot(to).is_none() {
+                    self.counts.stale_drops += 1;
+                    return;
+                }
+                self.flush_all();
+                self.begin(Activity::Barrier, to);
+                run(&mut Cx::new(&mut self.state, to));
+                self.after_call();
+            }
+            Control::OnAll { run, _done } => {
+                self.flush_all();
+                self.begin(Activity::Barrier, NOBODY);
+                run(&mut Cx::new(&mut self.state, NOBODY));
+                self.after_call();
+            }
+            Control::Stop { kinds } => self.stop_kinds(kinds),
+        }
+    }
+
+    /// Flushes every client touched so far in this turn.
+    fn flush_all(&mut self) {
+        let linked = std::mem::take(&mut self.state.flush);
+        for slot in linked {
+            self.flush_one(slot);
+        }
+    }
+
+    fn make(&mut self, core: ClientCore, make: crate::group::Make<E>) {
+        let (address, kind) = (core.address(), core.kind());
+        self.state.move_in(address, Tenant::Client, kind, None);
+        let index = address.slot as usize;
+        if index >= self.clients.len() {
+            self.clients.resize_with(index + 1, || None);
+        }
+        self.begin(Activity::Make, address);
+        let client = make(core, &mut Cx::new(&mut self.state, address));
+        self.clients[index] = Some(client);
+        if self.group.is_stopping(kind) {
+            self.call(Activity::Stop, address, |client, cx| client.on_stop(cx));
+        }
+        self.after_call();
+    }
+
+    fn stop_kinds(&mut self, kinds: u32) {
+        for index in 0..self.state.slots.len() {
+            let slot = &self.state.slots[index];
+            if slot.tenant == Tenant::Client && kinds & 1 << slot.kind.id() != 0 {
+                let who = Address {
+                    slot: index as u32,
+                    generation: slot.generation,
+                };
+                self.call(Activity::Stop, who, |client, cx| client.on_stop(cx));
+            }
+        }
+    }
+
+    // ---- pressure ----
+
+    fn tell_pressure(&mut self) {
+        // Acquire: pairs with the release in `announce_pressure`.
+        let epoch = self.group.pressure_epoch.load(Ordering::Acquire);
+        if epoch != self.pressure_seen {
+            self.pressure_seen = epoch;
+            self.note_levels();
+        }
+        while let Some(new) = self.state.new_subscribers.pop() {
+            let over = self
+                .levels
+                .iter()
+                .enumerate()
+                .filter(|(_, level)| **level != Level::Normal);
+            self.tells.extend(over.map(|(index, &level)| {
+                (
+                    new,
+                    Pressure {
+                        processor: ProcessorId(index as u16),
+                        level,
+                    },
+                )
+            }));
+        }
+        while let Some((who, pressure)) = self.tells.pop_front() {
+            self.call(Activity::Pressure, who, |client, cx| {
+                client.on_pressure(cx, pressure)
+            });
+        }
+    }
+
+    fn note_levels(&mut self) {
+        for (index, shared) in self.group.processors.iter().enumerate() {
+            let level = shared.watermark.level();
+            if level != self.levels[index] {
+                self.levels[index] = level;
+                let pressure = Pressure {
+                    processor: ProcessorId(index as u16),
+                    level,
+                };
+                // A subscriber that is new as well is told below.
+                let told = self
+                    .state
+                    .subscribers
+                    .iter()
+                    .filter(|who| !self.state.new_subscribers.contains(who));
+                self.tells.extend(told.map(|&who| (who, pressure)));
+            }
+        }
+    }
+
+    // ---- sleeping and leaving ----
+
+    /// Collects what is ready without waiting.
+    pub(crate) fn poll_now(&mut self) {
+        if !self.state.io.is_empty() {
+            self.poller
+                .poll(Some(std::time::Duration::ZERO), &mut self.state.ready);
+        }
+    }
+
+    /// Sleeps until there is work, a timer or a ready socket.
+    pub(crate) fn sleep(&mut self) {
+        let shared = self.group.processor(self.state.id);
+        shared.gate.announce();
+        if !shared.inbox.is_empty() || self.has_orders() {
+            shared.gate.awake();
+            return self.poll_now();
+        }
+        shared.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+        let timeout = self
+            .state
+            .timers
+            .next_look()
+            .map(|at| at.since(self.group.clock.now()));
+        self.poller.poll(timeout, &mut self.state.ready);
+        shared.gate.awake();
+    }
+
+    /// True if another thread has brought something since the turn.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        self.group.processor(self.state.id).watermark.depth() > self.carried || self.has_orders()
+    }
+
+    fn has_orders(&self) -> bool {
+        self.group
+            .processor(self.state.id)
+            .exit
+            .load(Ordering::Relaxed)
+            || self.group.pressure_epoch.load(Ordering::Acquire) != self.pressure_seen
+    }
+
+    /// When the next timer wants a look.
+    pub(crate) fn next_look(&self) -> Option<Monotonic> {
+        self.state.timers.next_look()
+    }
+
+    /// Ends: refuses new events, runs those it has as long as `may_go_on`, drops its clients. Events that are left are counted.
+    pub(crate) fn finish(&mut self, may_go_on: impl Fn() -> bool) {
+        let shared_group = Arc::clone(&self.group);
+        let shared = shared_group.processor(self.state.id);
+        self.batch.append(&mut shared.inbox.close());
+        while may_go_on() && self.turn_has_events() {
+            self.turn();
+        }
+        for slot in (0..self.state.slots.len())
+            .filter(|slot| self.state.slots[*slot].tenant == Tenant::Client)
+            .collect::<Vec<_>>()
+        {
+            let generation = self.state.slots[slot].generation;
+            self.drop_client(Address {
+                slot: slot as u32,
+                generation,
+            });
+        }
+        let batch = std::mem::take(&mut self.batch);
+        let local = self.state.lanes.local.take();
+        let registrations = self.state.lanes.registrations.take();
+        let returned = batch.len() + local.len() + registrations.len();
+        shared
+            .counters
+            .returned
+            .fetch_add(returned as u64, Ordering::Relaxed);
+        // Dropping events may panic like anything else that is not ours.
+        for items in [batch, local, registrations] {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(items)));
+        }
+        self.state.lanes.publish();
+    }
+
+    fn turn_has_events(&self) -> bool {
+        !self.batch.is_empty() || !self.state.lanes.local.borrow().is_empty()
+    }
+}
+
+enum Timed {
+    One(u64),
+    Several,
+}
+
+impl Budget {
+    fn start(&mut self, now: Monotonic, config: &crate::config::DispatcherConfig, first: u64) {
+        *self = Self {
+            events: config.turn_events as u64,
+            until: now + config.turn_time,
+            checked_at: 0,
+            checked: now,
+            next_check: first,
+        };
+    }
+
+    #[inline]
+    fn allows(&self, events: u64) -> bool {
+        events < self.events
+    }
+
+    /// Looks at the clock: ends the budget if the time is over, else decides when to look again, so that the turn ends in time if
+    /// handlers stay as slow as they are.
+    fn check(&mut self, now: Monotonic, events: u64) -> Timed {
+        let (nanos, count) = (
+            (now - self.checked).as_nanos() as u64,
+            events - self.checked_at,
+        );
+        (self.checked, self.checked_at) = (now, events);
+        if now >= self.until {
+            self.events = events;
+            self.next_check = u64::MAX;
+        } else {
+            let left = (self.until - now).as_nanos() as u64;
+            let per_event = nanos / count.max(1) + 1;
+            self.next_check = events + (left / per_event / 2).clamp(1, STRIDE_MAX);
+        }
+        if count == 1 {
+            Timed::One(nanos)
+        } else {
+            Timed::Several
+        }
+    }
+}

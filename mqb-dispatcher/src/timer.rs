@@ -1,0 +1,211 @@
+//! Hierarchical timer wheel: one millisecond ticks, seven levels of 64 slots.
+//!
+//! A timer sits in the level of the highest digit (base 64) in which its tick differs from the present one, and moves down as time
+//! comes near. Insert, cancel and expiry are O(1); a timer moves at most six times. Lists are linked by index inside one slab.
+
+use slab::Slab;
+
+use crate::clock::Monotonic;
+use crate::tag::Address;
+
+/// Length of a tick. **Units**: nanoseconds.
+pub(crate) const TICK_NS: u64 = 1_000_000;
+
+const DIGIT_BITS: u32 = 6;
+const SLOTS: usize = 1 << DIGIT_BITS;
+const LEVELS: usize = 7;
+/// Timers further away than this (70 years) run out at this distance.
+const FURTHEST_TICKS: u64 = 1 << (DIGIT_BITS * LEVELS as u32 - 1);
+/// The list of timers that have run out and wait to be delivered.
+const FIRING: u32 = (LEVELS * SLOTS) as u32;
+const NIL: u32 = u32::MAX;
+
+/// Names a timer of one processor. Never refers to a later one that took its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TimerId(u64);
+
+#[derive(Debug)]
+struct Entry {
+    owner: Address,
+    id: TimerId,
+    tick: u64,
+    list: u32,
+    previous: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+const EMPTY: List = List {
+    head: NIL,
+    tail: NIL,
+};
+
+/// The timers of one processor.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    entries: Slab<Entry>,
+    lists: Box<[List]>,
+    // Per level, which lists are not empty.
+    occupied: [u64; LEVELS],
+    tick: u64,
+    scheduled: u32,
+}
+
+impl Wheel {
+    pub(crate) fn new(now: Monotonic) -> Self {
+        Self {
+            entries: Slab::new(),
+            lists: vec![EMPTY; LEVELS * SLOTS + 1].into_boxed_slice(),
+            occupied: [0; LEVELS],
+            tick: now.as_nanos() / TICK_NS,
+            scheduled: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Never fires before `at`, and never within the present tick: a handler that reschedules itself cannot spin inside a turn.
+    pub(crate) fn schedule(&mut self, owner: Address, at: Monotonic) -> TimerId {
+        let tick = at
+            .as_nanos()
+            .div_ceil(TICK_NS)
+            .clamp(self.tick + 1, self.tick + FURTHEST_TICKS);
+        let vacant = self.entries.vacant_entry();
+        let index = u32::try_from(vacant.key())
+            .expect("four thousand million timers do not fit into memory");
+        self.scheduled = self.scheduled.wrapping_add(1);
+        let id = TimerId(u64::from(index) | u64::from(self.scheduled) << 32);
+        vacant.insert(Entry {
+            owner,
+            id,
+            tick,
+            list: NIL,
+            previous: NIL,
+            next: NIL,
+        });
+        self.place(index);
+        id
+    }
+
+    pub(crate) fn cancel(&mut self, id: TimerId) -> bool {
+        let index = id.0 as u32;
+        if self
+            .entries
+            .get(index as usize)
+            .is_none_or(|entry| entry.id != id)
+        {
+            return false;
+        }
+        self.unlink(index);
+        self.entries.remove(index as usize);
+        true
+    }
+
+    /// Takes one timer that has run out by `now`, in order of their ticks and, within a tick, roughly of their scheduling.
+    pub(crate) fn pop_expired(&mut self, now: Monotonic) -> Option<(TimerId, Address)> {
+        let firing = &self.lists[FIRING as usize];
+        if firing.head == NIL {
+            self.advance(now.as_nanos() / TICK_NS);
+        }
+        let index = self.lists[FIRING as usize].head;
+        if index == NIL {
+            return None;
+        }
+        self.unlink(index);
+        let entry = self.entries.remove(index as usize);
+        Some((entry.id, entry.owner))
+    }
+
+    /// When to look again: no timer runs out before. (A far timer asks for a look when it must move down a level.)
+    pub(crate) fn next_look(&self) -> Option<Monotonic> {
+        if self.lists[FIRING as usize].head != NIL {
+            return Some(Monotonic::ZERO);
+        }
+        self.next_list()
+            .map(|(_, tick)| Monotonic::from_nanos(tick.saturating_mul(TICK_NS)))
+    }
+
+    /// Moves time on to the next list that is due, if any, until something fires.
+    fn advance(&mut self, to: u64) {
+        while self.lists[FIRING as usize].head == NIL {
+            match self.next_list() {
+                Some((list, tick)) if tick <= to => {
+                    self.tick = tick;
+                    self.redistribute(list);
+                }
+                _ => {
+                    self.tick = self.tick.max(to);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The earliest occupied list and the tick at which its range begins.
+    fn next_list(&self) -> Option<(u32, u64)> {
+        let level = self.occupied.iter().position(|&slots| slots != 0)?;
+        let slot = self.occupied[level].trailing_zeros();
+        let shift = DIGIT_BITS * level as u32;
+        let above = self.tick >> (shift + DIGIT_BITS) << (shift + DIGIT_BITS);
+        Some((
+            level as u32 * SLOTS as u32 + slot,
+            above | u64::from(slot) << shift,
+        ))
+    }
+
+    fn redistribute(&mut self, list: u32) {
+        while self.lists[list as usize].head != NIL {
+            let index = self.lists[list as usize].head;
+            self.unlink(index);
+            self.place(index);
+        }
+    }
+
+    fn place(&mut self, index: u32) {
+        let tick = self.entries[index as usize].tick;
+        if tick <= self.tick {
+            return self.append(FIRING, index);
+        }
+        let level = (63 - (tick ^ self.tick).leading_zeros()) / DIGIT_BITS;
+        let slot = (tick >> (level * DIGIT_BITS)) as u32 % SLOTS as u32;
+        self.occupied[level as usize] |= 1 << slot;
+        self.append(level * SLOTS as u32 + slot, index);
+    }
+
+    fn append(&mut self, list: u32, index: u32) {
+        let tail = std::mem::replace(&mut self.lists[list as usize].tail, index);
+        match tail {
+            NIL => self.lists[list as usize].head = index,
+            tail => self.entries[tail as usize].next = index,
+        }
+        let entry = &mut self.entries[index as usize];
+        (entry.list, entry.previous, entry.next) = (list, tail, NIL);
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Entry {
+            list,
+            previous,
+            next,
+            ..
+        } = self.entries[index as usize];
+        match previous {
+            NIL => self.lists[list as usize].head = next,
+            previous => self.entries[previous as usize].next = next,
+        }
+        match next {
+            NIL => self.lists[list as usize].tail = previous,
+            next => self.entries[next as usize].previous = previous,
+        }
+        if list != FIRING && self.lists[list as usize].head == NIL {
+            self.occupied[list as usize / SLOTS] &= !(1 << (list as usize % SLOTS));
+        }
+    }
+}
