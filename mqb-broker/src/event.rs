@@ -20,9 +20,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use mqb_core::control::{Category, Status};
-use mqb_core::{Guid, PartitionId, SessionId, SubId, SubscriptionId, WireQueueId};
-use mqb_dispatcher::Handle;
-use mqb_queue::DataFormat;
+pub use mqb_core::wire::AckStatus;
+use mqb_core::{DataFormat, Guid, PartitionId, SessionId, SubId, SubscriptionId, WireQueueId};
+use mqb_dispatcher::{ClientKind, Handle};
+
+/// Sessions: one per connection.
+pub const SESSION: ClientKind = ClientKind::new(0, "session");
+/// Queues: members of their partition.
+pub const QUEUE: ClientKind = ClientKind::new(1, "queue");
+/// Partitions: one log each.
+pub const PARTITION: ClientKind = ClientKind::new(2, "partition");
+/// The registry and the listener.
+pub const CLUSTER: ClientKind = ClientKind::new(3, "cluster");
 
 /// What a dispatcher client of the broker can receive.
 pub enum Event {
@@ -87,6 +96,8 @@ pub enum Event {
 
     /// A question from an operator, answered through the callback it carries. To registry or partition.
     Query(Box<Query>),
+    /// An answer on its way back to the admin session that asked.
+    Answer(Box<Answer>),
     /// Something that a helper thread or another client had done is there; look at your own sources. Coalesced by the sender.
     Wake,
     /// Stop taking work: finish what was accepted, flush, end. To the listener, and from it to each session.
@@ -166,7 +177,11 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with code 0.
     pub fn new(category: Category, message: impl Into<String>) -> Self {
-        Self { category, code: 0, message: message.into() }
+        Self {
+            category,
+            code: 0,
+            message: message.into(),
+        }
     }
 
     /// The same with another code.
@@ -178,7 +193,11 @@ impl Refusal {
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
-        Status { category: refusal.category, code: refusal.code, message: refusal.message }
+        Status {
+            category: refusal.category,
+            code: refusal.code,
+            message: refusal.message,
+        }
     }
 }
 
@@ -321,36 +340,9 @@ pub struct AckBatch {
     pub released_bytes: usize,
 }
 
-/// Outcome of one PUT. A success is here only if it was asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct AckItem {
-    /// From [`PutBatch::queue`].
-    pub queue: WireQueueId,
-    /// From [`PutItem::guid`].
-    pub guid: Guid,
-    /// From [`PutItem::correlation`].
-    pub correlation: u32,
-    /// Outcome.
-    pub status: AckStatus,
-}
-
-/// Outcome of a PUT. **Layout**: the number is the wire's status code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum AckStatus {
-    /// Stored as the domain promises.
-    Success = 0,
-    /// The queue or domain holds its maximum of messages.
-    LimitMessages = 1,
-    /// The queue or domain holds its maximum of bytes.
-    LimitBytes = 2,
-    /// Not acceptable: unknown queue, no right to write, malformed.
-    Unknown = 5,
-    /// Could not be stored.
-    StorageFailure = 6,
-    /// The partition cannot take messages at this moment.
-    NotReady = 7,
-}
+/// Outcome of one PUT: [`PutBatch::queue`], and GUID and correlation id from its [`PutItem`]. A success is made only if it
+/// was asked for.
+pub type AckItem = mqb_core::wire::Ack;
 
 /// Messages for one peer.
 pub struct PushBatch {
@@ -438,6 +430,15 @@ pub enum QueryAnswer {
     },
     /// Cannot be answered, and why.
     Refused(String),
+}
+
+/// A [`QueryAnswer`] for an admin session.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// From the session's own table.
+    pub call: u64,
+    /// The answer.
+    pub answer: QueryAnswer,
 }
 
 /// State of a queue.

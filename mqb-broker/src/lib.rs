@@ -1,1 +1,3 @@
+//! The mqb broker: sessions, partitions, storage and administration on top of the dispatcher and the queue engines.
 
+pub mod event;
