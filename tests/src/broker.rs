@@ -40,9 +40,13 @@ pub fn target_dir() -> PathBuf {
 }
 
 /// Builds `mqb-broker` and `mqb` once per test process (cargo does nothing when they are fresh), and tells where they are.
+/// `MQB_TEST_BIN_DIR` names a directory of binaries to test instead, such as a release to be shipped.
 fn binaries() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
+        if let Some(dir) = std::env::var_os("MQB_TEST_BIN_DIR") {
+            return dir.into();
+        }
         let dir = profile_dir();
         let profile = match dir.file_name().and_then(|name| name.to_str()) {
             Some("debug") | None => "dev",

@@ -239,7 +239,9 @@ impl Script {
     fn stderr(&self) -> String {
         // The line that tells of a crash may still be in the pipe; a moment of grace costs only a failing test.
         std::thread::sleep(Duration::from_millis(50));
-        self.stderr.lock().expect("no holder panics").clone()
+        let text = self.stderr.lock().expect("no holder panics");
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
     }
 }
 
