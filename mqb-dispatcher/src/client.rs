@@ -153,9 +153,9 @@ impl<'t, E: Send + 'static> Cx<'t, E> {
         self.turn.schedule(self.me, after)
     }
 
-    /// Forgets a timer; false if it ran out or was cancelled before. It is not delivered afterwards, even if due in this turn.
+    /// Forgets a timer of this client; false if it ran out or was cancelled before. It is not delivered afterwards, even if due in this turn.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
-        self.turn.timers.cancel(timer)
+        self.turn.cancel(self.me, timer)
     }
 
     /// Watches a socket for this client.

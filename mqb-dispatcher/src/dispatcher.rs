@@ -13,7 +13,7 @@ use crate::group::{Control, Group, Item};
 use crate::poller::Poller;
 use crate::processor::Processor;
 use crate::registrar::Registrar;
-use crate::stats::DispatcherStats;
+use crate::stats::{DispatcherStats, Tenants};
 use crate::tag::{ClientKind, ProcessorId};
 use crate::watchdog::Watchdog;
 
@@ -101,7 +101,7 @@ impl<E: Send + 'static> Dispatcher<E> {
         self.group.stats()
     }
 
-    /// A function that reads the figures, for threads that outlive no one.
+    /// A function that reads the figures, from any thread and even after the end.
     pub fn stats_reader(&self) -> impl Fn() -> DispatcherStats + Send + Sync + Clone + 'static {
         let group = Arc::clone(&self.group);
         move || group.stats()
@@ -128,7 +128,7 @@ impl<E: Send + 'static> Dispatcher<E> {
                 .wait_until(deadline, || self.group.count_of(kinds) == 0);
         }
         let unfinished = self.group.count_of(u32::MAX);
-        self.leave(deadline.max(Instant::now() + LEAVE_GRACE))?;
+        self.leave(deadline)?;
         if unfinished > 0 {
             Err(StopError::Unfinished {
                 clients: unfinished,
@@ -140,12 +140,14 @@ impl<E: Send + 'static> Dispatcher<E> {
 
     /// Has the threads end and joins those that do.
     fn leave(&mut self, deadline: Instant) -> Result<(), StopError> {
+        self.group.stop.leave_by(deadline);
         for shared in &self.group.processors {
             shared.exit.store(true, Ordering::Release);
             shared.wake();
         }
         let count = self.threads.len();
-        self.group.stop.wait_until(deadline, || {
+        let grace = deadline.max(Instant::now()) + LEAVE_GRACE;
+        self.group.stop.wait_until(grace, || {
             self.group.stop.finished.load(Ordering::Acquire) >= count
         });
         drop(self.watchdog.take());
@@ -173,7 +175,7 @@ impl<E: Send + 'static> Drop for Dispatcher<E> {
     fn drop(&mut self) {
         if !self.threads.is_empty() {
             // Without grace, and whoever drops a dispatcher does not want to know.
-            let _ = self.leave(Instant::now() + LEAVE_GRACE);
+            let _ = self.leave(Instant::now());
         }
     }
 }
@@ -210,7 +212,10 @@ impl<E: Send + 'static> Group<E> {
                 shared.id,
                 shared.watermark.depth(),
                 shared.watermark.level(),
-                shared.clients(),
+                Tenants {
+                    clients: shared.clients(),
+                    members: shared.members.load(Ordering::Relaxed),
+                },
             )
         };
         DispatcherStats {
@@ -288,7 +293,7 @@ fn run<E: Send + 'static>(group: &Arc<Group<E>>, id: ProcessorId, poller: Poller
             idle(&mut processor, group.config.idle);
         }
     }
-    processor.finish(|| true);
+    processor.finish(|| group.stop.may_go_on());
     drop(processor);
     shared.finished.store(true, Ordering::Release);
     group.stop.processor_finished();

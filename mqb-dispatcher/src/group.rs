@@ -86,6 +86,7 @@ pub(crate) struct Shared<E: Send + 'static> {
     pub(crate) finished: AtomicBool,
     overflow_reported: AtomicBool,
     clients: [AtomicU32; ClientKind::COUNT],
+    pub(crate) members: AtomicU32,
 }
 
 impl<E: Send + 'static> Shared<E> {
@@ -148,6 +149,7 @@ impl<E: Send + 'static> Group<E> {
             finished: AtomicBool::new(false),
             overflow_reported: AtomicBool::new(false),
             clients: Default::default(),
+            members: AtomicU32::new(0),
         });
         Arc::new(Self {
             processors: processors.collect(),
@@ -199,6 +201,7 @@ impl<E: Send + 'static> Group<E> {
             if shared.watermark.is_over_hard_limit(depth)
                 && !shared.overflow_reported.swap(true, Ordering::Relaxed)
             {
+                self.announce_pressure();
                 (self.hooks.on_overflow)(&OverflowReport {
                     processor: shared.id,
                     depth,
@@ -300,7 +303,7 @@ impl<E: Send + 'static> Group<E> {
         self.stop.changed();
     }
 
-    /// Clients and members of the kinds in the bit set, on all processors.
+    /// Clients of the kinds in the bit set, on all processors.
     pub(crate) fn count_of(&self, kinds: u32) -> usize {
         let count = |shared: &Shared<E>| -> usize {
             let of_kind = |id: usize| shared.clients[id].load(Ordering::Relaxed) as usize;

@@ -118,6 +118,12 @@ impl<E: Send + 'static> Manual<E> {
         self.group.stats()
     }
 
+    /// A function that reads the figures, even after the end.
+    pub fn stats_reader(&self) -> impl Fn() -> DispatcherStats + Send + Sync + Clone + 'static {
+        let group = Arc::clone(&self.group);
+        move || group.stats()
+    }
+
     /// Tells every client to stop and runs what follows, then drops what has not unregistered; how many that were.
     pub fn stop(mut self, turns_max: usize) -> usize {
         for kinds in self.group.stop_phases() {

@@ -23,7 +23,7 @@ use crate::poller::Poller;
 use crate::stats::TurnCounts;
 use crate::tag::{self, Address, ClientCore, ProcessorId};
 use crate::timer::Wheel;
-use crate::turn::{Tenant, TurnState};
+use crate::turn::{Slot, Tenant, TurnState};
 use crate::watermark::Level;
 
 /// Own posts run before the inbox's next event, but after so many of them the inbox has its turn: neither starves.
@@ -66,9 +66,6 @@ pub(crate) struct Processor<E: Send + 'static> {
     /// Taken from the inbox and not yet run.
     batch: VecDeque<Item<E>>,
     poller: Poller,
-    /// Clients being flushed, in order from `flushed`.
-    flushing: Vec<u32>,
-    flushed: usize,
     budget: Budget,
     counts: TurnCounts,
     /// Items of the inbox that this turn has finished.
@@ -81,6 +78,10 @@ pub(crate) struct Processor<E: Send + 'static> {
     pressure_seen: u64,
     levels: Vec<Level>,
     tells: VecDeque<(Address, Pressure)>,
+    /// Clients that have yet to be told to stop.
+    stops: VecDeque<Address>,
+    /// Readiness that this turn has yet to deliver; what handlers ask to see again is for the next.
+    ready_due: usize,
 }
 
 /// How far the events of one turn may go.
@@ -115,7 +116,7 @@ impl<E: Send + 'static> Processor<E> {
             timers: Wheel::new(now),
             io: IoTable::new(poller.registry()?),
             ready: VecDeque::new(),
-            flush: Vec::new(),
+            flush: VecDeque::new(),
             leaving: Vec::new(),
             subscribers: Vec::new(),
             new_subscribers: Vec::new(),
@@ -126,8 +127,6 @@ impl<E: Send + 'static> Processor<E> {
             state,
             batch: VecDeque::new(),
             poller,
-            flushing: Vec::new(),
-            flushed: 0,
             budget: Budget::default(),
             counts: TurnCounts::default(),
             left: 0,
@@ -138,6 +137,8 @@ impl<E: Send + 'static> Processor<E> {
             pressure_seen: 0,
             levels: vec![Level::Normal; group.processors.len()],
             tells: VecDeque::new(),
+            stops: VecDeque::new(),
+            ready_due: 0,
             group,
         })
     }
@@ -161,6 +162,7 @@ impl<E: Send + 'static> Processor<E> {
         self.state.now = now;
         self.counts = TurnCounts::default();
         self.left = 0;
+        self.ready_due = self.state.ready.len();
         let depth = shared.watermark.depth();
         if depth > 0 {
             shared.counters.published.see_depth(depth);
@@ -267,14 +269,16 @@ impl<E: Send + 'static> Processor<E> {
         who: Address,
         f: impl FnOnce(&mut dyn Client<E>, &mut Cx<'_, E>),
     ) -> bool {
-        if self.state.slot(who).is_none() {
-            return false;
-        }
-        let Some(client) = self
-            .clients
-            .get_mut(who.slot as usize)
-            .and_then(Option::as_deref_mut)
-        else {
+        let client = match self.state.slot(who) {
+            Some(_) => self
+                .clients
+                .get_mut(who.slot as usize)
+                .and_then(Option::as_deref_mut),
+            None => None,
+        };
+        let Some(client) = client else {
+            // Dropping what was meant for it may panic: nobody's fault here.
+            self.running = NOBODY;
             return false;
         };
         self.running = who;
@@ -451,7 +455,7 @@ impl<E: Send + 'static> Processor<E> {
     }
 
     fn run_timers(&mut self) {
-        while let Some((timer, owner)) = self.state.timers.pop_expired(self.state.now) {
+        while let Some((timer, owner)) = self.state.pop_expired() {
             if self.call(Activity::Timer, owner, |client, cx| {
                 client.on_timer(cx, timer)
             }) {
@@ -461,14 +465,8 @@ impl<E: Send + 'static> Processor<E> {
     }
 
     fn run_ready(&mut self) {
-        // What a handler asks to see again is for the next turn.
-        let mut due = self
-            .state
-            .ready
-            .len()
-            .saturating_sub(self.counts.ready as usize);
-        while due > 0 {
-            due -= 1;
+        while self.ready_due > 0 {
+            self.ready_due -= 1;
             let Some((token, ready)) = self.state.ready.pop_front() else {
                 return;
             };
@@ -484,14 +482,11 @@ impl<E: Send + 'static> Processor<E> {
     }
 
     fn run_flush(&mut self) {
-        if self.flushed == self.flushing.len() {
-            self.flushing.clear();
-            self.flushed = 0;
-            std::mem::swap(&mut self.flushing, &mut self.state.flush);
-        }
-        while self.flushed < self.flushing.len() {
-            let slot = self.flushing[self.flushed];
-            self.flushed += 1;
+        // A client that links itself again in its flush is for the next turn.
+        for _ in 0..self.state.flush.len() {
+            let Some(slot) = self.state.flush.pop_front() else {
+                return;
+            };
             self.flush_one(slot);
         }
     }
@@ -540,12 +535,9 @@ impl<E: Send + 'static> Processor<E> {
         }
     }
 
-    /// Flushes every client touched so far in this turn.
+    /// Flushes every client touched so far in this turn. Guarded: one that panics there must not cost the order being carried out.
     fn flush_all(&mut self) {
-        let linked = std::mem::take(&mut self.state.flush);
-        for slot in linked {
-            self.flush_one(slot);
-        }
+        self.guarded(Self::run_flush);
     }
 
     fn make(&mut self, core: ClientCore, make: crate::group::Make<E>) {
@@ -565,15 +557,24 @@ impl<E: Send + 'static> Processor<E> {
     }
 
     fn stop_kinds(&mut self, kinds: u32) {
-        for index in 0..self.state.slots.len() {
-            let slot = &self.state.slots[index];
-            if slot.tenant == Tenant::Client && kinds & 1 << slot.kind.id() != 0 {
-                let who = Address {
-                    slot: index as u32,
-                    generation: slot.generation,
-                };
-                self.call(Activity::Stop, who, |client, cx| client.on_stop(cx));
-            }
+        let concerned =
+            |slot: &Slot| slot.tenant == Tenant::Client && kinds & 1 << slot.kind.id() != 0;
+        let slots = self
+            .state
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| concerned(slot));
+        self.stops.extend(slots.map(|(index, slot)| Address {
+            slot: index as u32,
+            generation: slot.generation,
+        }));
+        self.guarded(Self::tell_stop);
+    }
+
+    fn tell_stop(&mut self) {
+        while let Some(who) = self.stops.pop_front() {
+            self.call(Activity::Stop, who, |client, cx| client.on_stop(cx));
         }
     }
 
@@ -677,21 +678,22 @@ impl<E: Send + 'static> Processor<E> {
 
     /// Ends: refuses new events, runs those it has as long as `may_go_on`, drops its clients. Events that are left are counted.
     pub(crate) fn finish(&mut self, may_go_on: impl Fn() -> bool) {
-        let shared_group = Arc::clone(&self.group);
-        let shared = shared_group.processor(self.state.id);
+        let group = Arc::clone(&self.group);
+        let shared = group.processor(self.state.id);
         self.batch.append(&mut shared.inbox.close());
         while may_go_on() && self.turn_has_events() {
             self.turn();
         }
-        for slot in (0..self.state.slots.len())
-            .filter(|slot| self.state.slots[*slot].tenant == Tenant::Client)
-            .collect::<Vec<_>>()
-        {
-            let generation = self.state.slots[slot].generation;
-            self.drop_client(Address {
-                slot: slot as u32,
-                generation,
-            });
+        for slot in 0..self.state.slots.len() {
+            let Slot {
+                generation, tenant, ..
+            } = self.state.slots[slot];
+            if tenant == Tenant::Client {
+                self.drop_client(Address {
+                    slot: slot as u32,
+                    generation,
+                });
+            }
         }
         let batch = std::mem::take(&mut self.batch);
         let local = self.state.lanes.local.take();

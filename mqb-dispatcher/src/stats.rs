@@ -71,8 +71,10 @@ pub struct ProcessorStats {
     pub depth_max: usize,
     /// How full it is.
     pub level: Level,
-    /// Clients and members.
+    /// Clients.
     pub clients: u32,
+    /// Members of clients.
+    pub members: u32,
     /// Timers that wait.
     pub timers_pending: u64,
     /// Events per turn, of turns that had any.
@@ -88,6 +90,12 @@ pub struct ProcessorStats {
 pub struct DispatcherStats {
     /// By processor.
     pub processors: Vec<ProcessorStats>,
+}
+
+/// How many live on a processor.
+pub(crate) struct Tenants {
+    pub(crate) clients: u32,
+    pub(crate) members: u32,
 }
 
 /// Written by the processor only, unless said otherwise.
@@ -221,7 +229,7 @@ impl Counters {
         processor: ProcessorId,
         depth: usize,
         level: Level,
-        clients: u32,
+        tenants: Tenants,
     ) -> ProcessorStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let published = &self.published;
@@ -243,7 +251,8 @@ impl Counters {
             depth,
             depth_max: load(&published.depth_max) as usize,
             level,
-            clients,
+            clients: tenants.clients,
+            members: tenants.members,
             timers_pending: load(&published.timers_pending),
             batch: published.batch.read(),
             handler_ns: published.handler_ns.read(),

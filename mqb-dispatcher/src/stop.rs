@@ -1,7 +1,7 @@
 //! Where the thread that stops a dispatcher waits for clients and processors to finish.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::sync::lock;
@@ -12,6 +12,7 @@ pub(crate) struct StopMonitor {
     waiting: Mutex<usize>,
     change: Condvar,
     pub(crate) finished: AtomicUsize,
+    leave_by: OnceLock<Instant>,
 }
 
 impl StopMonitor {
@@ -20,6 +21,18 @@ impl StopMonitor {
         if *lock(&self.waiting) > 0 {
             self.change.notify_all();
         }
+    }
+
+    /// Until when processors that have been told to leave may run what they have accepted.
+    pub(crate) fn leave_by(&self, deadline: Instant) {
+        // Only the first order counts.
+        let _ = self.leave_by.set(deadline);
+    }
+
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.leave_by
+            .get()
+            .is_some_and(|deadline| Instant::now() < *deadline)
     }
 
     pub(crate) fn processor_finished(&self) {

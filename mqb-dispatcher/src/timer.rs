@@ -32,6 +32,14 @@ struct Entry {
     list: u32,
     previous: u32,
     next: u32,
+    // The owner's other timers; the first is in its slot.
+    siblings: Siblings,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Siblings {
+    previous: Option<u32>,
+    next: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +80,14 @@ impl Wheel {
     }
 
     /// Never fires before `at`, and never within the present tick: a handler that reschedules itself cannot spin inside a turn.
-    pub(crate) fn schedule(&mut self, owner: Address, at: Monotonic) -> TimerId {
+    ///
+    /// `first` is the head of the owner's list of timers, here and below.
+    pub(crate) fn schedule(
+        &mut self,
+        owner: Address,
+        first: &mut Option<u32>,
+        at: Monotonic,
+    ) -> TimerId {
         let tick = at
             .as_nanos()
             .div_ceil(TICK_NS)
@@ -82,6 +97,10 @@ impl Wheel {
             .expect("four thousand million timers do not fit into memory");
         self.scheduled = self.scheduled.wrapping_add(1);
         let id = TimerId(u64::from(index) | u64::from(self.scheduled) << 32);
+        let siblings = Siblings {
+            previous: None,
+            next: first.replace(index),
+        };
         vacant.insert(Entry {
             owner,
             id,
@@ -89,27 +108,42 @@ impl Wheel {
             list: NIL,
             previous: NIL,
             next: NIL,
+            siblings,
         });
+        if let Some(next) = siblings.next {
+            self.entries[next as usize].siblings.previous = Some(index);
+        }
         self.place(index);
         id
     }
 
-    pub(crate) fn cancel(&mut self, id: TimerId) -> bool {
+    pub(crate) fn cancel(&mut self, owner: Address, first: &mut Option<u32>, id: TimerId) -> bool {
         let index = id.0 as u32;
         if self
             .entries
             .get(index as usize)
-            .is_none_or(|entry| entry.id != id)
+            .is_none_or(|entry| entry.id != id || entry.owner != owner)
         {
             return false;
         }
-        self.unlink(index);
-        self.entries.remove(index as usize);
+        self.remove(index, first);
         true
     }
 
+    /// Forgets all timers of an owner that has gone.
+    pub(crate) fn forget(&mut self, mut first: Option<u32>) {
+        while let Some(index) = first {
+            self.unlink(index);
+            first = self.entries.remove(index as usize).siblings.next;
+        }
+    }
+
     /// Takes one timer that has run out by `now`, in order of their ticks and, within a tick, roughly of their scheduling.
-    pub(crate) fn pop_expired(&mut self, now: Monotonic) -> Option<(TimerId, Address)> {
+    pub(crate) fn pop_expired<'a>(
+        &mut self,
+        now: Monotonic,
+        first: impl FnOnce(Address) -> &'a mut Option<u32>,
+    ) -> Option<(TimerId, Address)> {
         let firing = &self.lists[FIRING as usize];
         if firing.head == NIL {
             self.advance(now.as_nanos() / TICK_NS);
@@ -118,9 +152,21 @@ impl Wheel {
         if index == NIL {
             return None;
         }
+        let Entry { id, owner, .. } = self.entries[index as usize];
+        self.remove(index, first(owner));
+        Some((id, owner))
+    }
+
+    fn remove(&mut self, index: u32, first: &mut Option<u32>) {
         self.unlink(index);
-        let entry = self.entries.remove(index as usize);
-        Some((entry.id, entry.owner))
+        let Siblings { previous, next } = self.entries.remove(index as usize).siblings;
+        match previous {
+            None => *first = next,
+            Some(previous) => self.entries[previous as usize].siblings.next = next,
+        }
+        if let Some(next) = next {
+            self.entries[next as usize].siblings.previous = previous;
+        }
     }
 
     /// When to look again: no timer runs out before. (A far timer asks for a look when it must move down a level.)

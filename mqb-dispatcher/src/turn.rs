@@ -45,6 +45,7 @@ pub(crate) struct Slot {
     leaving: bool,
     members: u32,
     first_io: Option<u32>,
+    first_timer: Option<u32>,
 }
 
 const VACANT: Slot = Slot {
@@ -55,6 +56,7 @@ const VACANT: Slot = Slot {
     leaving: false,
     members: 0,
     first_io: None,
+    first_timer: None,
 };
 
 pub(crate) struct TurnState<E: Send + 'static> {
@@ -69,7 +71,7 @@ pub(crate) struct TurnState<E: Send + 'static> {
     /// Readiness that waits for its turn.
     pub(crate) ready: VecDeque<(IoToken, Readiness)>,
     /// Clients to flush at the end of this turn.
-    pub(crate) flush: Vec<u32>,
+    pub(crate) flush: VecDeque<u32>,
     /// Clients to drop once the running handler has returned.
     pub(crate) leaving: Vec<Address>,
     pub(crate) subscribers: Vec<Address>,
@@ -146,7 +148,7 @@ impl<E: Send + 'static> TurnState<E> {
         self.shared().names.insert(address.slot, kind, name);
     }
 
-    /// Empties a slot, with the members, sockets and (lazily) the timers of who lived there.
+    /// Empties a slot, with the members, sockets and timers of who lived there.
     pub(crate) fn move_out(&mut self, address: Address) {
         let Some(slot) = self.slot(address) else {
             return;
@@ -155,20 +157,25 @@ impl<E: Send + 'static> TurnState<E> {
             kind,
             members,
             first_io,
+            first_timer,
             tenant,
             ..
         } = std::mem::replace(slot, VACANT);
         self.io.forget(first_io);
+        self.timers.forget(first_timer);
         if members > 0 {
             self.move_members_out(address.slot);
         }
-        if tenant == Tenant::Client {
-            self.subscribers.retain(|subscriber| *subscriber != address);
-        }
+        self.subscribers.retain(|subscriber| *subscriber != address);
         let shared = self.group.processor(self.id);
         shared.names.remove(address.slot);
         shared.slots.release(address);
-        self.group.count_out(self.id, kind);
+        match tenant {
+            Tenant::Member { .. } => {
+                shared.members.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => self.group.count_out(self.id, kind),
+        }
     }
 
     fn move_members_out(&mut self, owner: u32) {
@@ -193,7 +200,7 @@ impl<E: Send + 'static> TurnState<E> {
             .slots
             .reserve()
             .expect("the processor has a slot left for a member");
-        self.group.count_in(self.id, kind);
+        self.shared().members.fetch_add(1, Ordering::Relaxed);
         self.move_in(
             address,
             Tenant::Member { owner: owner.slot },
@@ -244,10 +251,10 @@ impl<E: Send + 'static> TurnState<E> {
     }
 
     #[inline]
-    fn link(slot: &mut Slot, flush: &mut Vec<u32>, index: u32) {
+    fn link(slot: &mut Slot, flush: &mut VecDeque<u32>, index: u32) {
         if !slot.linked {
             slot.linked = true;
-            flush.push(index);
+            flush.push_back(index);
         }
     }
 
@@ -257,7 +264,20 @@ impl<E: Send + 'static> TurnState<E> {
     }
 
     pub(crate) fn schedule(&mut self, owner: Address, after: Duration) -> TimerId {
-        self.timers.schedule(owner, self.now + after)
+        let first = &mut self.slots[owner.slot as usize].first_timer;
+        self.timers.schedule(owner, first, self.now + after)
+    }
+
+    pub(crate) fn cancel(&mut self, me: Address, timer: TimerId) -> bool {
+        self.timers
+            .cancel(me, &mut self.slots[me.slot as usize].first_timer, timer)
+    }
+
+    pub(crate) fn pop_expired(&mut self) -> Option<(TimerId, Address)> {
+        let slots = &mut self.slots;
+        self.timers.pop_expired(self.now, |owner| {
+            &mut slots[owner.slot as usize].first_timer
+        })
     }
 
     pub(crate) fn set_name(&mut self, me: Address, name: &str) {
