@@ -9,6 +9,9 @@
 //! ```
 //! Older headers end before the schema id; shorter ones read as zeros.
 
+use crate::checksum::crc32c;
+use crate::compress::Inflater;
+use crate::data;
 use crate::error::{DataFault, EventFull, WireError};
 use crate::format::{Compression, DataFormat};
 use crate::limits;
@@ -91,6 +94,30 @@ impl<'a> Put<'a> {
     pub fn format(&self) -> Result<DataFormat, DataFault> {
         check_area(self.data, self.padding)?;
         announced_format(self.flags.0, self.compression, self.schema)
+    }
+
+    /// Everything that can be checked of one message: format, checksum, properties, compressed data.
+    /// See [`crate::data::validate`] for `scratch` and the cost.
+    ///
+    /// **Errors**: this message must be refused; the ones behind it are not affected.
+    #[inline]
+    pub fn validate(
+        &self,
+        inflater: &mut Inflater,
+        scratch: &mut Vec<u8>,
+    ) -> Result<DataFormat, DataFault> {
+        let format = self.format()?;
+        let want = crc32c(self.data);
+        if want != self.crc {
+            return Err(DataFault::Checksum {
+                have: self.crc,
+                want,
+            });
+        }
+        if format != DataFormat::PLAIN {
+            data::validate(format, self.data, inflater, scratch)?;
+        }
+        Ok(format)
     }
 }
 
