@@ -1,3 +1,6 @@
 //! The mqb broker: sessions, partitions, storage and administration on top of the dispatcher and the queue engines.
 
+pub mod admin;
 pub mod event;
+pub mod net;
+pub mod session;

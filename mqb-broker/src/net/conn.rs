@@ -30,6 +30,7 @@ pub struct Connection {
     readable: bool,
     /// The peer said that it will send no more.
     peer_closed: bool,
+    is_shut: bool,
     /// Since when the socket has taken nothing although something waited.
     stalled_since: Option<Monotonic>,
     /// Since the connection began.
@@ -38,7 +39,11 @@ pub struct Connection {
 
 impl Connection {
     /// Takes over an accepted socket. **Errors**: of the operating system.
-    pub fn new(mut stream: TcpStream, peer: SocketAddr, cx: &mut Cx<'_, Event>) -> io::Result<Self> {
+    pub fn new(
+        mut stream: TcpStream,
+        peer: SocketAddr,
+        cx: &mut Cx<'_, Event>,
+    ) -> io::Result<Self> {
         // Batches are written whole, once per turn: waiting for more would only add delay.
         stream.set_nodelay(true)?;
         let token = cx.register_io(&mut stream, Interest::READABLE | Interest::WRITABLE)?;
@@ -50,6 +55,7 @@ impl Connection {
             blocked: false,
             readable: false,
             peer_closed: false,
+            is_shut: false,
             stalled_since: None,
             bytes_in: 0,
         })
@@ -106,7 +112,11 @@ impl Connection {
     }
 
     /// Whole frames that were received. **Errors**: as [`InBuf::take`].
-    pub fn take(&mut self, limits: &FrameLimits, only_first: bool) -> Result<Option<Frames>, FrameError> {
+    pub fn take(
+        &mut self,
+        limits: &FrameLimits,
+        only_first: bool,
+    ) -> Result<Option<Frames>, FrameError> {
         self.input.take(limits, only_first)
     }
 
@@ -158,7 +168,10 @@ impl Connection {
     }
 
     /// Tells the peer that nothing more will come. Errors do not matter: the connection is over either way.
-    pub fn shut_down_writing(&self) {
+    pub fn shut_down_writing(&mut self) {
+        if std::mem::replace(&mut self.is_shut, true) {
+            return;
+        }
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
 }

@@ -57,7 +57,12 @@ impl Default for InBuf {
 impl InBuf {
     /// An empty buffer that holds no memory yet.
     pub fn new() -> Self {
-        Self { data: Vec::new(), scanned: 0, expected: None, read_size: READ_MIN }
+        Self {
+            data: Vec::new(),
+            scanned: 0,
+            expected: None,
+            read_size: READ_MIN,
+        }
     }
 
     /// Bytes received and not handed out.
@@ -75,11 +80,18 @@ impl InBuf {
         self.make_room();
         let room = self.data.capacity() - self.data.len();
         loop {
-            match rustix::io::read(socket.as_fd(), rustix::buffer::spare_capacity(&mut self.data)) {
+            match rustix::io::read(
+                socket.as_fd(),
+                rustix::buffer::spare_capacity(&mut self.data),
+            ) {
                 Ok(0) => return Ok(Fill::Eof),
                 Ok(count) => {
                     self.adapt(count);
-                    return Ok(if count == room { Fill::Full(count) } else { Fill::Drained(count) });
+                    return Ok(if count == room {
+                        Fill::Full(count)
+                    } else {
+                        Fill::Drained(count)
+                    });
                 }
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(rustix::io::Errno::AGAIN) => return Ok(Fill::Empty),
@@ -97,7 +109,11 @@ impl InBuf {
     ///
     /// **Errors**: a frame that `limits` does not allow, found from its first 8 bytes; frames before it are still handed
     /// out, the error comes again at the next call.
-    pub fn take(&mut self, limits: &FrameLimits, only_first: bool) -> Result<Option<Frames>, FrameError> {
+    pub fn take(
+        &mut self,
+        limits: &FrameLimits,
+        only_first: bool,
+    ) -> Result<Option<Frames>, FrameError> {
         let mut error = None;
         while self.data.len() > self.scanned {
             match frame_length(&self.data[self.scanned..], limits) {
@@ -122,20 +138,33 @@ impl InBuf {
         match error {
             Some(error) if end == 0 => Err(error),
             _ if end == 0 => Ok(None),
-            _ => Ok(Some(Frames { data: std::mem::take(&mut self.data), end })),
+            _ => Ok(Some(Frames {
+                data: std::mem::take(&mut self.data),
+                end,
+            })),
         }
     }
 
     /// Goes on behind a batch whose memory its user keeps: only the unfinished rest is copied.
     pub fn keep_tail(&mut self, tail: &[u8]) {
-        debug_assert!(self.data.is_empty(), "a batch is finished before the next read");
-        self.data = Vec::with_capacity(if tail.is_empty() { 0 } else { tail.len().max(self.read_size) });
+        debug_assert!(
+            self.data.is_empty(),
+            "a batch is finished before the next read"
+        );
+        self.data = Vec::with_capacity(if tail.is_empty() {
+            0
+        } else {
+            tail.len().max(self.read_size)
+        });
         self.data.extend_from_slice(tail);
     }
 
     /// Goes on behind a batch whose memory is free again.
     pub fn recycle(&mut self, frames: Frames) {
-        debug_assert!(self.data.is_empty(), "a batch is finished before the next read");
+        debug_assert!(
+            self.data.is_empty(),
+            "a batch is finished before the next read"
+        );
         let Frames { mut data, end } = frames;
         data.drain(..end);
         // Memory of a burst is not kept for a connection that became quiet.

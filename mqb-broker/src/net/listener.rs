@@ -12,10 +12,12 @@ use std::time::Duration;
 use mio::Interest;
 use mio::net::{TcpListener, TcpStream};
 use mqb_core::SessionId;
-use mqb_dispatcher::{Client, ClientCore, ClientKind, Cx, Handle, IoToken, Placement, ProcessorId, Readiness, Registrar, TimerId};
+use mqb_dispatcher::{
+    Client, ClientCore, Cx, Handle, IoToken, Placement, ProcessorId, Readiness, Registrar, TimerId,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::event::Event;
+use crate::event::{CLUSTER, Event, SESSION};
 use crate::session::client::{Session, SessionContext};
 
 /// Connections waiting to be accepted, as far as the operating system allows.
@@ -29,7 +31,11 @@ const BACK_OFF: Duration = Duration::from_millis(200);
 ///
 /// **Errors**: of the operating system.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     // A restart must not wait for old connections to time out in the kernel.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
@@ -102,7 +108,7 @@ pub struct Listener {
 impl Listener {
     /// Puts a listener on processor 0 and returns where to send it `Drain`.
     pub fn register(registrar: &Registrar<Event>, config: ListenerConfig) -> Handle<Event> {
-        registrar.register(Placement::Processor(ProcessorId(0)), ClientKind::CLUSTER, move |core, cx| {
+        registrar.register(Placement::Processor(ProcessorId(0), CLUSTER), move |core, cx| {
             let mut socket = TcpListener::from_std(config.socket);
             let token = match cx.register_io(&mut socket, Interest::READABLE) {
                 Ok(token) => Some(token),
@@ -134,7 +140,11 @@ impl Listener {
                 Ok((stream, peer)) => self.admit(cx, stream, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // Only that connection is gone.
-                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+                    ) => {}
                 Err(error) => return self.back_off(cx, &error),
             }
         }
@@ -160,9 +170,11 @@ impl Listener {
         let id = SessionId(self.next_session);
         self.next_session += 1;
         let context = self.sessions.clone();
-        let handle = cx.registrar().register(Placement::LeastLoaded, ClientKind::SESSION, move |core, cx| {
-            Box::new(Session::start(core, cx, id, stream, peer, context, permit))
-        });
+        let handle = cx
+            .registrar()
+            .register(Placement::LeastLoaded(SESSION), move |core, cx| {
+                Box::new(Session::accept(core, cx, id, stream, peer, context, permit))
+            });
         self.started.push((weak, handle));
         if self.started.len() >= self.prune_at {
             self.started.retain(|(permit, _)| permit.strong_count() > 0);
@@ -171,7 +183,10 @@ impl Listener {
     }
 
     fn back_off(&mut self, cx: &mut Cx<'_, Event>, error: &io::Error) {
-        self.sessions.stats.accept_errors.fetch_add(1, Ordering::Relaxed);
+        self.sessions
+            .stats
+            .accept_errors
+            .fetch_add(1, Ordering::Relaxed);
         if !std::mem::replace(&mut self.shortage_logged, true) {
             tracing::error!(event = "connection.accept_failed", %error, "new connections have to wait");
         }

@@ -74,7 +74,10 @@ impl OutBuf {
             return;
         }
         self.spliced_bytes += bytes.len();
-        self.splices.push_back(Splice { at: self.base + at as u64, bytes });
+        self.splices.push_back(Splice {
+            at: self.base + at as u64,
+            bytes,
+        });
     }
 
     /// Writes until all is written or the socket would block. **Errors**: of the socket.
@@ -215,7 +218,11 @@ mod tests {
     fn pieces_leave_in_order_whatever_the_socket_takes() {
         for step in [1, 2, 3, 7, 64, 1 << 20] {
             let mut out = OutBuf::default();
-            let mut socket = Trickle { taken: Vec::new(), step, calls: 0 };
+            let mut socket = Trickle {
+                taken: Vec::new(),
+                step,
+                calls: 0,
+            };
             let mut expected = Vec::new();
             for round in 0..200_u32 {
                 out.small().extend_from_slice(&round.to_be_bytes());
@@ -243,7 +250,11 @@ mod tests {
         out.splice(3, Bytes::from_static(b"defgh"));
         out.splice(3, Bytes::new());
         assert_eq!(out.len(), 8);
-        let mut socket = Trickle { taken: Vec::new(), step: 4, calls: 1 };
+        let mut socket = Trickle {
+            taken: Vec::new(),
+            step: 4,
+            calls: 1,
+        };
         assert_eq!(out.write_to(&mut socket).unwrap(), Progress::Blocked(4));
         assert_eq!(out.len(), 4);
     }
@@ -251,9 +262,16 @@ mod tests {
     #[test]
     fn written_memory_is_given_back_while_the_peer_is_slow() {
         let mut out = OutBuf::default();
-        let mut socket = Trickle { taken: Vec::new(), step: 100 << 10, calls: 0 };
+        let mut socket = Trickle {
+            taken: Vec::new(),
+            step: 100 << 10,
+            calls: 0,
+        };
         out.small().extend_from_slice(&vec![1; 300 << 10]);
-        assert!(matches!(out.write_to(&mut socket).unwrap(), Progress::Blocked(_)));
+        assert!(matches!(
+            out.write_to(&mut socket).unwrap(),
+            Progress::Blocked(_)
+        ));
         assert_eq!(out.small.len(), 100 << 10);
         out.small().extend_from_slice(b"tail");
         drain(&mut out, &mut socket);

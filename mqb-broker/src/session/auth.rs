@@ -2,7 +2,9 @@
 //!
 //! Policy: everybody is let in without credentials, and nothing else than "without credentials" is understood.
 
-use mqb_core::control::{Authentication, AuthenticationRequest, AuthenticationResponse, Category, Status};
+use mqb_core::control::{
+    Authentication, AuthenticationRequest, AuthenticationResponse, Category, Status,
+};
 
 const ANONYMOUS: &str = "ANONYMOUS";
 /// What the reference broker answers to a mechanism that it does not know.
@@ -12,7 +14,11 @@ const UNKNOWN_MECHANISM: i32 = -2;
 pub fn judge(request: &AuthenticationRequest) -> (bool, Authentication) {
     let is_anonymous = request.mechanism.eq_ignore_ascii_case(ANONYMOUS);
     let status = if is_anonymous {
-        Status { category: Category::Success, code: 0, message: String::new() }
+        Status {
+            category: Category::Success,
+            code: 0,
+            message: String::new(),
+        }
     } else {
         Status {
             category: Category::Refused,
@@ -20,7 +26,13 @@ pub fn judge(request: &AuthenticationRequest) -> (bool, Authentication) {
             message: "only the ANONYMOUS mechanism is supported".into(),
         }
     };
-    (is_anonymous, Authentication::Response(AuthenticationResponse { status, lifetime_ms: None }))
+    (
+        is_anonymous,
+        Authentication::Response(AuthenticationResponse {
+            status,
+            lifetime_ms: None,
+        }),
+    )
 }
 
 #[cfg(test)]
@@ -28,7 +40,10 @@ mod tests {
     use super::*;
 
     fn ask(mechanism: &str) -> (bool, Category) {
-        match judge(&AuthenticationRequest { mechanism: mechanism.into(), data: Some(b"user:password".to_vec()) }) {
+        match judge(&AuthenticationRequest {
+            mechanism: mechanism.into(),
+            data: Some(b"user:password".to_vec()),
+        }) {
             (may_stay, Authentication::Response(response)) => (may_stay, response.status.category),
             (_, other) => panic!("{other:?}"),
         }

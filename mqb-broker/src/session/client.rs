@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mio::net::TcpStream;
-use mqb_core::SessionId;
 use mqb_core::control::{ControlBody, ControlMessage, Document, Empty, Encoding, encode_event};
 use mqb_core::wire::{self, EventKind, FrameLimits};
+use mqb_core::{GuidGenerator, SessionId};
 use mqb_dispatcher::{Client, ClientCore, Cx, Handle, IoToken, Monotonic, Readiness, TimerId};
 
 use super::negotiate::Peer;
 use super::output::Output;
-use super::put::{GuidMaker, Inbound};
-use super::requests::Requests;
+use super::put::{Inbound, Judge};
+use super::requests::{Question, Requests};
 use super::settings::SessionSettings;
 use super::streams::Queues;
 use crate::event::Event;
@@ -79,17 +79,20 @@ pub struct Session {
     /// Counts the connection as open for as long as the session lives.
     _permit: Arc<ConnectionPermit>,
     pub(super) address: SocketAddr,
-    started_at: Monotonic,
+    pub(super) started_at: Monotonic,
     link: Option<Connection>,
     pub(super) output: Output,
     pub(super) phase: Phase,
     pub(super) peer: Option<Peer>,
     pub(super) queues: Queues<Handle<Event>>,
     pub(super) requests: Requests,
+    /// Commands of an admin session that wait for their answers.
+    pub(super) questions: Vec<Question>,
     /// Partitions that this session has or had queues on.
     pub(super) partitions: Vec<Handle<Event>>,
     pub(super) inbound: Inbound,
-    pub(super) guids: GuidMaker,
+    pub(super) judge: Judge,
+    pub(super) guids: Option<GuidGenerator>,
     /// PUT data on its way. **Units**: bytes, as charged.
     pub(super) in_flight_bytes: usize,
     /// Partitions were told to push nothing.
@@ -99,6 +102,8 @@ pub struct Session {
     pub(super) disconnect_rid: Option<i32>,
     farewell: Farewell,
     is_graceful: bool,
+    /// The registry knows of this session.
+    pub(super) is_announced: bool,
     timer: Option<TimerId>,
     /// Heartbeat requests without anything received since.
     misses: u32,
@@ -112,7 +117,7 @@ pub struct Session {
 
 impl Session {
     /// Takes over an accepted socket.
-    pub(crate) fn start(
+    pub(crate) fn accept(
         core: ClientCore,
         cx: &mut Cx<'_, Event>,
         id: SessionId,
@@ -130,19 +135,24 @@ impl Session {
             started_at: cx.now(),
             link: None,
             output: Output::default(),
-            phase: Phase::Handshake { authenticated: false },
+            phase: Phase::Handshake {
+                authenticated: false,
+            },
             peer: None,
             queues: Queues::default(),
             requests: Requests::default(),
+            questions: Vec::new(),
             partitions: Vec::new(),
             inbound: Inbound::default(),
-            guids: GuidMaker::new(),
+            judge: Judge::default(),
+            guids: None,
             in_flight_bytes: 0,
             is_paused: false,
             is_draining: false,
             disconnect_rid: None,
             farewell: Farewell::NotSaid,
             is_graceful: false,
+            is_announced: false,
             timer: None,
             misses: 0,
             bytes_in_at_check: 0,
@@ -167,7 +177,9 @@ impl Session {
 
     /// How the peer wants its control documents.
     pub(super) fn encoding(&self) -> Encoding {
-        self.peer.as_ref().map_or(Encoding::Ber, |peer| peer.encoding)
+        self.peer
+            .as_ref()
+            .map_or(Encoding::Ber, |peer| peer.encoding)
     }
 
     /// Appends a control document to the output, behind everything gathered so far.
@@ -181,7 +193,13 @@ impl Session {
 
     /// Answers a request.
     pub(super) fn answer(&mut self, rid: i32, body: ControlBody) {
-        self.send(self.encoding(), &ControlMessage { rid: Some(rid), body });
+        self.send(
+            self.encoding(),
+            &ControlMessage {
+                rid: Some(rid),
+                body,
+            },
+        );
     }
 
     /// Whether input is taken. A session over its budget leaves it in the socket.
@@ -203,7 +221,9 @@ impl Session {
         if !self.may_read() {
             return;
         }
-        let Some(link) = self.link.as_mut().filter(|link| link.is_readable()) else { return };
+        let Some(link) = self.link.as_mut().filter(|link| link.is_readable()) else {
+            return;
+        };
         match link.fill() {
             Ok(Fill::Full(_)) => {
                 link.read_again(cx);
@@ -260,7 +280,10 @@ impl Session {
         self.inbound.end();
         let Some(link) = &mut self.link else { return };
         if batch.is_unique() {
-            link.recycle(Frames { data: Vec::from(batch), end });
+            link.recycle(Frames {
+                data: Vec::from(batch),
+                end,
+            });
         } else {
             link.keep_tail(&batch[end..]);
         }
@@ -280,7 +303,9 @@ impl Session {
             (Phase::Running { .. } | Phase::Admin, EventKind::Control) => self.control(cx, &event),
             (Phase::Running { .. }, EventKind::Put) => self.puts(cx, &event, at),
             (Phase::Running { .. }, EventKind::Confirm) => self.confirms(cx, &event),
-            (Phase::Running { authenticated }, EventKind::Authentication) => self.reauthenticate(cx, &event, authenticated),
+            (Phase::Running { authenticated }, EventKind::Authentication) => {
+                self.reauthenticate(cx, &event, authenticated)
+            }
             (_, kind) => self.odd(cx, &format!("unexpected event of kind {}", kind.to_wire())),
         }
     }
@@ -291,7 +316,13 @@ impl Session {
             return self.lose(cx, format!("not a valid negotiation: {what}"));
         }
         if !std::mem::replace(&mut self.oddity_logged, true) {
-            tracing::warn!(event = "session.odd_input", session = self.id.0, peer = self.description(), what, "input dropped");
+            tracing::warn!(
+                event = "session.odd_input",
+                session = self.id.0,
+                peer = self.description(),
+                what,
+                "input dropped"
+            );
         }
     }
 
@@ -365,7 +396,13 @@ impl Session {
         }
         if self.farewell == Farewell::NotSaid {
             for partition in &self.partitions {
-                cx.post(partition, Event::SessionEnded { session: self.id, graceful: self.is_graceful });
+                cx.post(
+                    partition,
+                    Event::SessionEnded {
+                        session: self.id,
+                        graceful: self.is_graceful,
+                    },
+                );
             }
             self.farewell = Farewell::Said(self.partitions.len());
         }
@@ -379,7 +416,7 @@ impl Session {
         if self.phase == Phase::Lost {
             return self.finish(cx);
         }
-        cx.post(&self.context.registry.clone(), Event::SessionDown { session: self.id });
+        self.session_down(cx);
         if let Some(rid) = self.disconnect_rid.take() {
             self.answer(rid, ControlBody::DisconnectResponse(Empty {}));
         }
@@ -388,13 +425,20 @@ impl Session {
 
     /// The session is gone after this turn.
     fn finish(&mut self, cx: &mut Cx<'_, Event>) {
-        if self.peer.as_ref().is_some_and(|peer| !peer.is_admin) {
-            cx.post(&self.context.registry.clone(), Event::SessionDown { session: self.id });
-        }
+        self.session_down(cx);
         if let Some(timer) = self.timer.take() {
             cx.cancel(timer);
         }
         cx.unregister_self();
+    }
+
+    fn session_down(&mut self, cx: &mut Cx<'_, Event>) {
+        if std::mem::take(&mut self.is_announced) {
+            cx.post(
+                &self.context.registry,
+                Event::SessionDown { session: self.id },
+            );
+        }
     }
 
     /// Each connection has exactly one such line.
@@ -411,7 +455,9 @@ impl Session {
                 tracing::info!(event = "session.closed", session = self.id.0, peer = %peer.description, %address, %cause, seconds)
             }
             // Health checks and port scanners come by the thousand.
-            None => tracing::debug!(event = "connection.closed", session = self.id.0, %address, %cause, seconds),
+            None => {
+                tracing::debug!(event = "connection.closed", session = self.id.0, %address, %cause, seconds)
+            }
         }
     }
 
@@ -426,7 +472,11 @@ impl Session {
     /// How often a running session looks after itself.
     pub(super) fn check_interval(&self) -> Duration {
         let interval = self.settings().heartbeat_interval;
-        if interval.is_zero() { Duration::from_secs(3) } else { interval }
+        if interval.is_zero() {
+            Duration::from_secs(3)
+        } else {
+            interval
+        }
     }
 
     /// Heartbeats, deadlines and stalls of a running session.
@@ -434,7 +484,10 @@ impl Session {
         let now = cx.now();
         let stall_limit = self.settings().write_stall_timeout;
         let Some(link) = &self.link else { return };
-        if link.stalled_since().is_some_and(|since| now.since(since) >= stall_limit) {
+        if link
+            .stalled_since()
+            .is_some_and(|since| now.since(since) >= stall_limit)
+        {
             return self.lose(cx, "the peer does not read");
         }
         self.expire_requests(cx);
@@ -451,7 +504,13 @@ impl Session {
         let is_silent = link.bytes_in == self.bytes_in_at_check;
         self.bytes_in_at_check = link.bytes_in;
         // What we do not read we cannot miss.
-        if !is_silent || !may_read || !self.peer.as_ref().is_some_and(|peer| peer.answers_heartbeats) {
+        if !is_silent
+            || !may_read
+            || !self
+                .peer
+                .as_ref()
+                .is_some_and(|peer| peer.answers_heartbeats)
+        {
             self.misses = 0;
             return true;
         }
@@ -473,12 +532,20 @@ impl Session {
         if waiting > settings.output_bytes_max {
             return self.lose(cx, "too much output waits for the peer to read");
         }
-        let crossed = if self.is_paused { waiting < settings.output_low_bytes } else { waiting > settings.output_high_bytes };
+        let crossed = if self.is_paused {
+            waiting < settings.output_low_bytes
+        } else {
+            waiting > settings.output_high_bytes
+        };
         if crossed {
             self.is_paused = !self.is_paused;
             let session = self.id;
             for partition in &self.partitions {
-                let event = if self.is_paused { Event::Paused { session } } else { Event::Resumed { session } };
+                let event = if self.is_paused {
+                    Event::Paused { session }
+                } else {
+                    Event::Resumed { session }
+                };
                 cx.post(partition, event);
             }
         }
@@ -503,7 +570,9 @@ impl Session {
     }
 
     fn write(&mut self, cx: &mut Cx<'_, Event>) -> io::Result<()> {
-        let Some(link) = &mut self.link else { return Ok(()) };
+        let Some(link) = &mut self.link else {
+            return Ok(());
+        };
         let buffer = self.output.sealed();
         link.flush(buffer, cx.now())?;
         if self.phase == Phase::Lingering && buffer.is_empty() {
@@ -531,8 +600,10 @@ impl Client<Event> for Session {
                 }
                 self.say_farewell(cx);
             }
-            Event::Superseded { by } => self.lose(cx, format!("replaced by session {by} of the same peer")),
-            Event::Answer(answer) => self.admin_answer(cx, *answer),
+            Event::Superseded { by } => {
+                self.lose(cx, format!("replaced by session {by} of the same peer"))
+            }
+            Event::Answer(answer) => self.admin_answer(&answer),
             Event::Drain => self.drain(cx),
             _ => debug_assert!(false, "not an event for a session"),
         }
@@ -555,7 +626,11 @@ impl Client<Event> for Session {
             Phase::Lingering => self.lose(cx, "the peer does not close"),
             Phase::Leaving => self.lose(cx, "a partition does not answer"),
             Phase::Lost => {
-                tracing::warn!(event = "session.farewell_timeout", session = self.id.0, "a partition does not answer");
+                tracing::warn!(
+                    event = "session.farewell_timeout",
+                    session = self.id.0,
+                    "a partition does not answer"
+                );
                 self.finish(cx);
             }
         }
@@ -581,7 +656,12 @@ impl Drop for Session {
         // A panic in a handler drops the session without its last line.
         if !self.is_closing_logged {
             let cause = self.cause.as_deref().unwrap_or("dropped");
-            tracing::info!(event = "session.closed", session = self.id.0, peer = self.description(), cause);
+            tracing::info!(
+                event = "session.closed",
+                session = self.id.0,
+                peer = self.description(),
+                cause
+            );
         }
     }
 }

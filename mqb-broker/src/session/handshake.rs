@@ -11,11 +11,17 @@ use crate::event::{Event, SessionUp};
 
 impl Session {
     /// One event of a peer that has not negotiated.
-    pub(super) fn handshake(&mut self, cx: &mut Cx<'_, Event>, event: &WireEvent<'_>, authenticated: bool) {
+    pub(super) fn handshake(
+        &mut self,
+        cx: &mut Cx<'_, Event>,
+        event: &WireEvent<'_>,
+        authenticated: bool,
+    ) {
         match event.header.kind {
             EventKind::Control => match decode_event(event) {
                 Ok(Negotiation::ClientIdentity(identity)) => {
-                    let verdict = negotiate::judge(&identity, self.address.ip(), self.id.0, self.settings());
+                    let verdict =
+                        negotiate::judge(&identity, self.address.ip(), self.id.0, self.settings());
                     self.apply(cx, verdict, authenticated);
                 }
                 Ok(_) => self.lose(cx, "not a client's identity"),
@@ -23,10 +29,15 @@ impl Session {
             },
             EventKind::Authentication if !authenticated => {
                 if self.authenticate(cx, event) {
-                    self.phase = Phase::Handshake { authenticated: true };
+                    self.phase = Phase::Handshake {
+                        authenticated: true,
+                    };
                 }
             }
-            kind => self.lose(cx, format!("event of kind {} before the negotiation", kind.to_wire())),
+            kind => self.lose(
+                cx,
+                format!("event of kind {} before the negotiation", kind.to_wire()),
+            ),
         }
     }
 
@@ -62,6 +73,7 @@ impl Session {
                 description: peer.description.clone(),
             };
             cx.post(&self.context.registry, Event::SessionUp(Box::new(up)));
+            self.is_announced = true;
         }
         self.peer = Some(peer);
     }
@@ -89,7 +101,12 @@ impl Session {
     }
 
     /// Credentials on a running connection: only a peer that showed some at the beginning renews them.
-    pub(super) fn reauthenticate(&mut self, cx: &mut Cx<'_, Event>, event: &WireEvent<'_>, authenticated: bool) {
+    pub(super) fn reauthenticate(
+        &mut self,
+        cx: &mut Cx<'_, Event>,
+        event: &WireEvent<'_>,
+        authenticated: bool,
+    ) {
         if authenticated {
             self.authenticate(cx, event);
         } else {

@@ -5,17 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use mqb_core::control::{
-    BrokerResponse, Category, ClientIdentity, ClientKind, Encoding, Negotiation, SdkLanguage, Status,
+    BrokerResponse, Category, ClientIdentity, ClientKind, Encoding, Negotiation, SdkLanguage,
+    Status,
 };
-use mqb_core::features::Features;
+use mqb_core::features::{self, Features};
 
 use super::settings::SessionSettings;
 
 /// Oldest C++ SDK (1.5.0) that the protocol still fits.
 const SDK_VERSION_MIN_CPP: i32 = 10_500;
-/// What this broker can do. `MESSAGE_PROPERTIES_EX` has to be the first value of its field: the Java SDK looks for the text.
-const FEATURES: &str = "PROTOCOL_ENCODING:BER,JSON;HA:GRACEFUL_SHUTDOWN,GRACEFUL_SHUTDOWN_V2,BROADCAST_TO_PROXIES;\
-                        MPS:MESSAGE_PROPERTIES_EX;SUBSCRIPTIONS:CONFIGURE_STREAM";
 /// Characters of a peer's string that are kept for people to read.
 const DESCRIPTION_CHARS_MAX: usize = 128;
 
@@ -50,14 +48,31 @@ pub enum Verdict {
 }
 
 /// Judges a peer's first document. `session_count` numbers this broker's connections.
-pub fn judge(identity: &ClientIdentity, address: IpAddr, session_count: u64, settings: &SessionSettings) -> Verdict {
+pub fn judge(
+    identity: &ClientIdentity,
+    address: IpAddr,
+    session_count: u64,
+    settings: &SessionSettings,
+) -> Verdict {
     let features = Features::parse(&identity.features);
-    // BER if the peer takes it, or says nothing at all.
-    let encoding =
-        if !features.has("PROTOCOL_ENCODING", "BER") && features.has("PROTOCOL_ENCODING", "JSON") { Encoding::Json } else { Encoding::Ber };
+    let encoding = features.encoding;
     let refuse = |category, is_deprecated_sdk, text: &'static str| {
-        let status = Status { category, code: -1, message: text.into() };
-        Verdict::Refuse(encoding, Box::new(response(status, is_deprecated_sdk, false, session_count, settings)), text)
+        let status = Status {
+            category,
+            code: -1,
+            message: text.into(),
+        };
+        Verdict::Refuse(
+            encoding,
+            Box::new(response(
+                status,
+                is_deprecated_sdk,
+                false,
+                session_count,
+                settings,
+            )),
+            text,
+        )
     };
     match identity.kind {
         ClientKind::Client | ClientKind::Admin => {}
@@ -67,18 +82,32 @@ pub fn judge(identity: &ClientIdentity, address: IpAddr, session_count: u64, set
     if identity.sdk_language == SdkLanguage::Cpp && identity.sdk_version < SDK_VERSION_MIN_CPP {
         return refuse(Category::NotSupported, true, "the SDK is too old");
     }
-    let answers_heartbeats = identity.sdk_language != SdkLanguage::Java && !settings.heartbeat_interval.is_zero();
+    let answers_heartbeats =
+        identity.sdk_language != SdkLanguage::Java && !settings.heartbeat_interval.is_zero();
     let peer = Peer {
         is_admin: identity.kind == ClientKind::Admin,
         encoding,
-        takes_new_properties: features.has("MPS", "MESSAGE_PROPERTIES_EX"),
+        takes_new_properties: features.new_properties,
         answers_heartbeats,
         makes_guids: !identity.guid_info.client_id.is_empty(),
         identity: identity_key(identity, address),
         description: describe(identity, address).into(),
     };
-    let status = Status { category: Category::Success, code: 0, message: String::new() };
-    Verdict::Welcome(peer, Box::new(response(status, false, answers_heartbeats, session_count, settings)))
+    let status = Status {
+        category: Category::Success,
+        code: 0,
+        message: String::new(),
+    };
+    Verdict::Welcome(
+        peer,
+        Box::new(response(
+            status,
+            false,
+            answers_heartbeats,
+            session_count,
+            settings,
+        )),
+    )
 }
 
 fn response(
@@ -103,7 +132,7 @@ fn response(
             pid: i32::try_from(std::process::id()).unwrap_or(0),
             session_id: i32::try_from(session_count).unwrap_or(i32::MAX),
             host_name: settings.host_name.clone(),
-            features: FEATURES.into(),
+            features: features::BROKER.into(),
             user_agent: Some(concat!("mqb-broker:", env!("CARGO_PKG_VERSION")).into()),
             ..ClientIdentity::default()
         },
@@ -117,9 +146,16 @@ fn response(
 /// naming a client id that it saw in a message's GUID.
 fn identity_key(identity: &ClientIdentity, address: IpAddr) -> Option<String> {
     let client_id = &identity.guid_info.client_id;
-    let says_enough = !client_id.is_empty() || (identity.pid != 0 && !identity.host_name.is_empty());
+    let says_enough =
+        !client_id.is_empty() || (identity.pid != 0 && !identity.host_name.is_empty());
     says_enough.then(|| {
-        let ClientIdentity { process_name, pid, session_id, host_name, .. } = identity;
+        let ClientIdentity {
+            process_name,
+            pid,
+            session_id,
+            host_name,
+            ..
+        } = identity;
         format!("{address}\0{client_id}\0{host_name}\0{process_name}\0{pid}\0{session_id}")
     })
 }
@@ -139,7 +175,11 @@ fn describe(identity: &ClientIdentity, address: IpAddr) -> String {
 }
 
 fn push_escaped(text: &mut String, raw: &str) {
-    text.extend(raw.chars().flat_map(char::escape_debug).take(DESCRIPTION_CHARS_MAX));
+    text.extend(
+        raw.chars()
+            .flat_map(char::escape_debug)
+            .take(DESCRIPTION_CHARS_MAX),
+    );
 }
 
 #[cfg(test)]
@@ -159,7 +199,10 @@ mod tests {
             process_name: "/usr/bin/python3".into(),
             pid: 4711,
             features: "PROTOCOL_ENCODING:BER,JSON;MPS:MESSAGE_PROPERTIES_EX".into(),
-            guid_info: GuidInfo { client_id: "0123456789AB".into(), nanoseconds_from_epoch: 1 },
+            guid_info: GuidInfo {
+                client_id: "0123456789AB".into(),
+                nanoseconds_from_epoch: 1,
+            },
             ..ClientIdentity::default()
         }
     }
@@ -188,11 +231,27 @@ mod tests {
     fn python_peer_gets_ber_heartbeats_and_new_properties() {
         let (peer, response) = welcome(&python());
         assert_eq!(peer.encoding, Encoding::Ber);
-        assert!(peer.takes_new_properties && peer.answers_heartbeats && peer.makes_guids && !peer.is_admin);
+        assert!(
+            peer.takes_new_properties
+                && peer.answers_heartbeats
+                && peer.makes_guids
+                && !peer.is_admin
+        );
         assert_eq!(&*peer.description, "python3:4711.1@127.0.0.1");
         assert_eq!(response.result.category, Category::Success);
-        assert_eq!((response.heartbeat_interval_ms, response.max_missed_heartbeats), (3000, 10));
-        assert!(response.broker_identity.features.contains("MPS:MESSAGE_PROPERTIES_EX"));
+        assert_eq!(
+            (
+                response.heartbeat_interval_ms,
+                response.max_missed_heartbeats
+            ),
+            (3000, 10)
+        );
+        assert!(
+            response
+                .broker_identity
+                .features
+                .contains("MPS:MESSAGE_PROPERTIES_EX")
+        );
     }
 
     #[test]
@@ -205,7 +264,10 @@ mod tests {
 
     #[test]
     fn nothing_said_about_features_means_ber_and_old_properties() {
-        let (peer, _) = welcome(&ClientIdentity { features: String::new(), ..python() });
+        let (peer, _) = welcome(&ClientIdentity {
+            features: String::new(),
+            ..python()
+        });
         assert_eq!(peer.encoding, Encoding::Ber);
         assert!(!peer.takes_new_properties);
     }
@@ -221,30 +283,48 @@ mod tests {
         for other in others {
             assert_ne!(first.identity, welcome(&other).0.identity);
         }
-        let vague = ClientIdentity { host_name: String::new(), ..java() };
+        let vague = ClientIdentity {
+            host_name: String::new(),
+            ..java()
+        };
         assert_eq!(welcome(&vague).0.identity, None);
     }
 
     #[test]
     fn old_sdks_are_told_so_and_unknown_peers_are_dropped() {
-        let old = ClientIdentity { sdk_version: 10_499, ..python() };
+        let old = ClientIdentity {
+            sdk_version: 10_499,
+            ..python()
+        };
         match judge(&old, ADDRESS, 1, &SessionSettings::default()) {
             Verdict::Refuse(Encoding::Ber, response, _) => match *response {
                 Negotiation::BrokerResponse(response) => {
-                    assert_eq!((response.result.category, response.result.code), (Category::NotSupported, -1));
+                    assert_eq!(
+                        (response.result.category, response.result.code),
+                        (Category::NotSupported, -1)
+                    );
                     assert!(response.is_deprecated_sdk);
                 }
                 other => panic!("{other:?}"),
             },
             other => panic!("{other:?}"),
         }
-        let unknown = ClientIdentity { kind: ClientKind::Unknown, ..python() };
-        assert!(matches!(judge(&unknown, ADDRESS, 1, &SessionSettings::default()), Verdict::Drop(_)));
+        let unknown = ClientIdentity {
+            kind: ClientKind::Unknown,
+            ..python()
+        };
+        assert!(matches!(
+            judge(&unknown, ADDRESS, 1, &SessionSettings::default()),
+            Verdict::Drop(_)
+        ));
     }
 
     #[test]
     fn a_peers_strings_are_escaped_and_shortened() {
-        let nasty = ClientIdentity { process_name: format!("a\nb\u{1b}[2J{}", "x".repeat(1000)), ..python() };
+        let nasty = ClientIdentity {
+            process_name: format!("a\nb\u{1b}[2J{}", "x".repeat(1000)),
+            ..python()
+        };
         let (peer, _) = welcome(&nasty);
         assert!(peer.description.starts_with("a\\nb\\u{1b}[2J"));
         assert!(peer.description.len() < 200 && !peer.description.contains('\n'));

@@ -5,7 +5,9 @@
 
 use bytes::Bytes;
 use mqb_core::SubscriptionId;
-use mqb_core::wire::{Ack, AckBuilder, HEARTBEAT_REQUEST, HEARTBEAT_RESPONSE, PushBuilder, PushHead};
+use mqb_core::wire::{
+    Ack, AckBuilder, HEARTBEAT_REQUEST, HEARTBEAT_RESPONSE, PushBuilder, PushHead,
+};
 
 use crate::net::outbuf::OutBuf;
 
@@ -43,7 +45,13 @@ impl Output {
     /// Adds a message with its one subscription id. **Cost**: a copy of `data` up to 4 KiB, a reference beyond.
     ///
     /// Returns false if the message can never fit an event.
-    pub fn push(&mut self, head: &PushHead, subscription: SubscriptionId, chunk: &Bytes, data: &[u8]) -> bool {
+    pub fn push(
+        &mut self,
+        head: &PushHead,
+        subscription: SubscriptionId,
+        chunk: &Bytes,
+        data: &[u8],
+    ) -> bool {
         let ids = [subscription];
         if self.try_push(PUSH_EVENT_BYTES, head, ids, chunk, data) {
             return true;
@@ -59,9 +67,18 @@ impl Output {
         fits
     }
 
-    fn try_push(&mut self, limit: usize, head: &PushHead, ids: [SubscriptionId; 1], chunk: &Bytes, data: &[u8]) -> bool {
+    fn try_push(
+        &mut self,
+        limit: usize,
+        head: &PushHead,
+        ids: [SubscriptionId; 1],
+        chunk: &Bytes,
+        data: &[u8],
+    ) -> bool {
         let small = self.buffer.small();
-        let builder = self.push.get_or_insert_with(|| PushBuilder::begin_limited(small, limit));
+        let builder = self
+            .push
+            .get_or_insert_with(|| PushBuilder::begin_limited(small, limit));
         if data.len() <= COPY_BYTES_MAX {
             return builder.append_copy(small, head, &ids, data).is_ok();
         }

@@ -3,11 +3,19 @@
 //! SDKs send one message per event, so the unit of work is the read, not the event: all frames of a read share one piece of
 //! memory, and each queue gets one batch of ranges into it.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
 use bytes::Bytes;
-use mqb_core::error::{DataFault, WireError};
-use mqb_core::wire::{Ack, AckStatus, Confirm, Put};
-use mqb_core::{Compression, DataFormat, Guid, PropertiesStyle, SessionId, SubId, WireQueueId, checksum, compress, properties};
+use mqb_core::compress::Inflater;
+use mqb_core::error::DataFault;
 use mqb_core::limits::INFLATED_BYTES_MAX;
+use mqb_core::properties::Properties;
+use mqb_core::wire::{Ack, AckStatus, Confirm, Put};
+use mqb_core::{
+    Compression, DataFormat, Guid, GuidGenerator, PropertiesStyle, SessionId, SubId, WireQueueId,
+    checksum, data,
+};
 use mqb_dispatcher::{Cx, Handle};
 
 use crate::event::{ConfirmBatch, Event, PutBatch, PutItem};
@@ -21,45 +29,62 @@ pub enum Judged {
     Inflated(DataFormat, Vec<u8>),
 }
 
-/// Judges one message's data: padding, size, checksum, properties, compression. What passes can be pushed to any consumer.
-///
-/// **Errors**: the message must be refused; its neighbours are not affected. **Cost**: linear in the data; a compressed
-/// message is inflated, within a cap, and thrown away.
-pub fn judge(put: &Put<'_>) -> Result<Judged, DataFault> {
-    let format = put.format()?;
-    let computed = checksum::crc32c(put.data);
-    if computed != put.crc {
-        return Err(DataFault::Checksum { have: put.crc, want: computed });
-    }
-    match (format.properties(), format.compression()) {
-        (None, Compression::None) => {}
-        (None, Compression::Zlib) => {
-            if compress::inflated_length(put.data, INFLATED_BYTES_MAX)? == 0 {
-                return Err(DataFault::EmptyPayload);
-            }
-        }
-        (Some(PropertiesStyle::Old), Compression::Zlib) => {
-            let mut inflated = Vec::new();
-            compress::inflate(put.data, INFLATED_BYTES_MAX, &mut inflated)?;
-            check_payload(&inflated, PropertiesStyle::Old, Compression::None)?;
-            let format = DataFormat::new(Compression::None, Some(PropertiesStyle::Old));
-            return Ok(Judged::Inflated(format, inflated));
-        }
-        (Some(style), compression) => check_payload(put.data, style, compression)?,
-    }
-    Ok(Judged::AsIs(format))
+/// Judges messages. Holds the memory for inflating, which only peers that compress ever need.
+#[derive(Default)]
+pub struct Judge {
+    inflater: Option<Box<Inflater>>,
+    scratch: Vec<u8>,
 }
 
-fn check_payload(data: &[u8], style: PropertiesStyle, compression: Compression) -> Result<(), DataFault> {
-    let area = properties::validate(data, style)?;
-    let payload = &data[area..];
-    if payload.is_empty() {
-        return Err(DataFault::EmptyPayload);
+impl Judge {
+    /// Judges one message's data: padding, size, checksum, properties, compression. What passes can be pushed to any
+    /// consumer.
+    ///
+    /// **Errors**: the message must be refused; its neighbours are not affected. **Cost**: a plain payload is read once, for
+    /// its checksum; a compressed one is inflated too, within a cap, and thrown away.
+    pub fn judge(&mut self, put: &Put<'_>) -> Result<Judged, DataFault> {
+        let format = put.format()?;
+        let computed = checksum::crc32c(put.data);
+        if computed != put.crc {
+            return Err(DataFault::Checksum {
+                have: put.crc,
+                want: computed,
+            });
+        }
+        match (format.properties(), format.compression()) {
+            (None, Compression::None) => {}
+            (Some(style), Compression::None) => {
+                if Properties::parse(put.data, style)?.area_length() == put.data.len() {
+                    return Err(DataFault::EmptyPayload);
+                }
+            }
+            (properties, Compression::Zlib) => {
+                let inflater = self.inflater.get_or_insert_default();
+                data::validate(format, put.data, inflater, &mut self.scratch)?;
+                if properties == Some(PropertiesStyle::Old) {
+                    let mut inflated = Vec::new();
+                    inflater.inflate(put.data, INFLATED_BYTES_MAX, &mut inflated)?;
+                    return Ok(Judged::Inflated(
+                        DataFormat::new(Compression::None, properties),
+                        inflated,
+                    ));
+                }
+            }
+        }
+        Ok(Judged::AsIs(format))
     }
-    if compression == Compression::Zlib && compress::inflated_length(payload, INFLATED_BYTES_MAX)? == 0 {
-        return Err(DataFault::EmptyPayload);
+
+    /// Appends a message for a consumer of the old kind, and says in what format.
+    ///
+    /// **Errors**: as [`data::to_old_style`].
+    pub fn to_old_style(
+        &mut self,
+        format: DataFormat,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<DataFormat, DataFault> {
+        data::to_old_style(format, data, self.inflater.get_or_insert_default(), out)
     }
-    Ok(())
 }
 
 /// What one read brings for one queue.
@@ -95,12 +120,19 @@ impl Inbound {
     /// The batch of a queue, if it has one already.
     fn find(&mut self, queue: WireQueueId) -> Option<usize> {
         // Almost always the same queue as the last time.
-        self.pending.iter().rposition(|pending| pending.queue == queue)
+        self.pending
+            .iter()
+            .rposition(|pending| pending.queue == queue)
     }
 
     fn entry(&mut self, queue: WireQueueId, target: &Handle<Event>) -> &mut Pending {
         let index = self.find(queue).unwrap_or_else(|| {
-            self.pending.push(Pending { queue, target: target.clone(), puts: Vec::new(), confirms: Vec::new() });
+            self.pending.push(Pending {
+                queue,
+                target: target.clone(),
+                puts: Vec::new(),
+                confirms: Vec::new(),
+            });
             self.pending.len() - 1
         });
         &mut self.pending[index]
@@ -132,12 +164,21 @@ impl Inbound {
         for pending in self.pending.drain(..) {
             if !pending.confirms.is_empty() {
                 self.confirms_hint = pending.confirms.len().min(1024);
-                let batch = ConfirmBatch { session, queue: pending.queue, confirms: pending.confirms };
+                let batch = ConfirmBatch {
+                    session,
+                    queue: pending.queue,
+                    confirms: pending.confirms,
+                };
                 cx.post(&pending.target, Event::Confirms(Box::new(batch)));
             }
             if !pending.puts.is_empty() {
                 self.puts_hint = pending.puts.len().min(1024);
-                let batch = PutBatch { session, queue: pending.queue, frames: self.frames.clone(), puts: pending.puts };
+                let batch = PutBatch {
+                    session,
+                    queue: pending.queue,
+                    frames: self.frames.clone(),
+                    puts: pending.puts,
+                };
                 charge += batch.charge();
                 cx.post(&pending.target, Event::Puts(Box::new(batch)));
             }
@@ -146,41 +187,12 @@ impl Inbound {
     }
 }
 
-/// Makes the GUIDs of messages whose producers do not (Java).
-///
-/// Unique across connections and restarts by 48 random bits, within a connection by time and counter.
-#[derive(Debug)]
-pub struct GuidMaker {
-    client_id: [u8; 6],
-    counter: u32,
-}
-
-impl GuidMaker {
-    /// With a random client id.
-    pub fn new() -> Self {
-        use std::hash::{BuildHasher, Hasher};
-        let random = std::collections::hash_map::RandomState::new().build_hasher().finish().to_be_bytes();
-        let mut client_id = [0; 6];
-        client_id.copy_from_slice(&random[..6]);
-        Self { client_id, counter: 0 }
-    }
-
-    /// The next GUID; `nanos` is any clock that does not go back while this maker lives.
-    pub fn make(&mut self, nanos: u64) -> Guid {
-        let counter = self.counter;
-        self.counter = (counter + 1) & 0x3F_FFFF;
-        let mut guid = [0; 16];
-        guid[..3].copy_from_slice(&(0x40_0000 | counter).to_be_bytes()[1..]);
-        guid[3..10].copy_from_slice(&nanos.to_be_bytes()[1..]);
-        guid[10..].copy_from_slice(&self.client_id);
-        Guid(guid)
-    }
-}
-
-impl Default for GuidMaker {
-    fn default() -> Self {
-        Self::new()
-    }
+/// A generator for the messages of a peer that makes no GUIDs (Java). Unique across connections and restarts by 48 random
+/// bits, within a connection by time and counter.
+pub fn guid_generator() -> GuidGenerator {
+    let random = RandomState::new().build_hasher().finish().to_be_bytes();
+    let [client_id @ .., _, _] = random;
+    GuidGenerator::new(client_id)
 }
 
 /// The outcome of a PUT that never reaches a queue.

@@ -8,10 +8,11 @@
 use hashbrown::HashMap;
 use mqb_core::control::schema::{DEFAULT_APP_ID, NO_PRIORITY, queue_flags};
 use mqb_core::control::{
-    Category, ConfigureQueueStream, ConfigureStream, ExpressionVersion, QueueHandleParameters, SubQueueIdInfo, Subscription,
+    Category, ConfigureQueueStream, ConfigureStream, ExpressionVersion, QueueHandleParameters,
+    SubQueueIdInfo, Subscription,
 };
 use mqb_core::limits::RESERVED_QUEUE_ID_MIN;
-use mqb_core::uri::{QueueUri, is_valid_app_id};
+use mqb_core::uri::{Uri, is_app_id};
 use mqb_core::{SubId, SubscriptionId, WireQueueId};
 use smallvec::SmallVec;
 
@@ -51,22 +52,30 @@ impl<T> OpenQueue<T> {
     }
 
     fn stream_mut(&mut self, sub_id: SubId) -> Option<&mut Stream> {
-        self.streams.iter_mut().find(|stream| stream.sub_id == sub_id)
+        self.streams
+            .iter_mut()
+            .find(|stream| stream.sub_id == sub_id)
     }
 
     /// Whether the peer may PUT to it.
     pub fn is_writable(&self) -> bool {
-        !self.is_closing && self.stream(SubId(0)).is_some_and(|stream| stream.write_count > 0)
+        !self.is_closing
+            && self
+                .stream(SubId(0))
+                .is_some_and(|stream| stream.write_count > 0)
     }
 
     /// Whether the peer may confirm on this stream.
     pub fn is_readable(&self, sub_id: SubId) -> bool {
-        self.stream(sub_id).is_some_and(|stream| stream.read_count > 0)
+        self.stream(sub_id)
+            .is_some_and(|stream| stream.read_count > 0)
     }
 
     /// Whether a PUSH may carry `subscription` now.
     pub fn is_subscribed(&self, subscription: SubscriptionId) -> bool {
-        self.streams.iter().any(|stream| stream.subscriptions.contains(&subscription))
+        self.streams
+            .iter()
+            .any(|stream| stream.subscriptions.contains(&subscription))
     }
 }
 
@@ -118,7 +127,10 @@ pub struct Queues<T> {
 
 impl<T> Default for Queues<T> {
     fn default() -> Self {
-        Self { open: HashMap::new(), streams: 0 }
+        Self {
+            open: HashMap::new(),
+            streams: 0,
+        }
     }
 }
 
@@ -142,9 +154,16 @@ impl<T> Queues<T> {
     /// Judges an openQueue.
     ///
     /// **Errors**: the refusal to answer with.
-    pub fn check_open(&self, request: &QueueHandleParameters, settings: &SessionSettings) -> Result<OpenPlan, Refusal> {
-        let Ok(uri) = QueueUri::parse(&request.uri) else {
-            return Err(Refusal::new(Category::Refused, "the queue URI is not valid"));
+    pub fn check_open(
+        &self,
+        request: &QueueHandleParameters,
+        settings: &SessionSettings,
+    ) -> Result<OpenPlan, Refusal> {
+        let Ok(uri) = Uri::parse(&request.uri) else {
+            return Err(Refusal::new(
+                Category::Refused,
+                "the queue URI is not valid",
+            ));
         };
         let (read_count, write_count) = check_counts(request)?;
         if request.q_id >= RESERVED_QUEUE_ID_MIN {
@@ -154,7 +173,7 @@ impl<T> Queues<T> {
         if write_count > 0 && app_id.is_some() {
             return Err(invalid("a writer has no app id"));
         }
-        let canonical = uri.canonical();
+        let canonical = uri.canonical().to_owned();
         let queue_id = WireQueueId(request.q_id);
         match self.open.get(&queue_id) {
             Some(queue) => {
@@ -167,7 +186,14 @@ impl<T> Queues<T> {
             None if self.streams >= settings.streams_max => return Err(too_many("streams")),
             None => {}
         }
-        Ok(OpenPlan { uri: canonical, queue: queue_id, sub_id, app_id, read_count, write_count })
+        Ok(OpenPlan {
+            uri: canonical,
+            queue: queue_id,
+            sub_id,
+            app_id,
+            read_count,
+            write_count,
+        })
     }
 
     fn check_stream(
@@ -180,12 +206,20 @@ impl<T> Queues<T> {
         for stream in &queue.streams {
             match (stream.sub_id == sub_id, stream.app_id.as_deref() == app_id) {
                 (true, true) => return Ok(()),
-                (true, false) => return Err(invalid("the sub-queue id is in use for another app id")),
-                (false, true) => return Err(invalid("the app id is open under another sub-queue id")),
+                (true, false) => {
+                    return Err(invalid("the sub-queue id is in use for another app id"));
+                }
+                (false, true) => {
+                    return Err(invalid("the app id is open under another sub-queue id"));
+                }
                 (false, false) => {}
             }
         }
-        if self.streams >= settings.streams_max { Err(too_many("streams")) } else { Ok(()) }
+        if self.streams >= settings.streams_max {
+            Err(too_many("streams"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes that an open succeeded.
@@ -226,7 +260,14 @@ impl<T> Queues<T> {
                 subscriptions.push(found);
             }
         }
-        check_ids(queue, stream, parameters.subscriptions.iter().map(|subscription| SubscriptionId(subscription.s_id)))?;
+        check_ids(
+            queue,
+            stream,
+            parameters
+                .subscriptions
+                .iter()
+                .map(|subscription| SubscriptionId(subscription.s_id)),
+        )?;
         Ok(ConfigurePlan {
             queue: WireQueueId(request.q_id),
             sub_id: stream.sub_id,
@@ -238,7 +279,10 @@ impl<T> Queues<T> {
     /// Judges a configureQueueStream, which is a configureStream with one subscription that has the number of its stream.
     ///
     /// **Errors**: the refusal to answer with.
-    pub fn check_configure_legacy(&self, request: &ConfigureQueueStream) -> Result<ConfigurePlan, Refusal> {
+    pub fn check_configure_legacy(
+        &self,
+        request: &ConfigureQueueStream,
+    ) -> Result<ConfigurePlan, Refusal> {
         let parameters = &request.stream_parameters;
         let (id, app_id) = match &parameters.sub_id_info {
             Some(info) => (SubscriptionId(info.sub_id), info.app_id.as_str()),
@@ -246,7 +290,8 @@ impl<T> Queues<T> {
         };
         let (queue, stream) = self.find_app(WireQueueId(request.q_id), app_id)?;
         // This is how a peer of the old kind says "deliver no more".
-        let is_empty = parameters.consumer_priority == NO_PRIORITY && parameters.consumer_priority_count == 0;
+        let is_empty =
+            parameters.consumer_priority == NO_PRIORITY && parameters.consumer_priority_count == 0;
         let mut subscriptions = Vec::new();
         if !is_empty {
             subscriptions.push(check_consumer(
@@ -266,12 +311,20 @@ impl<T> Queues<T> {
         })
     }
 
-    fn find_app(&self, queue: WireQueueId, app_id: &str) -> Result<(&OpenQueue<T>, &Stream), Refusal> {
+    fn find_app(
+        &self,
+        queue: WireQueueId,
+        app_id: &str,
+    ) -> Result<(&OpenQueue<T>, &Stream), Refusal> {
         let Some(queue) = self.open.get(&queue) else {
             return Err(unknown("no queue is open under this queue id"));
         };
         let app_id = (app_id != DEFAULT_APP_ID).then_some(app_id);
-        match queue.streams.iter().find(|stream| stream.app_id.as_deref() == app_id) {
+        match queue
+            .streams
+            .iter()
+            .find(|stream| stream.app_id.as_deref() == app_id)
+        {
             Some(stream) => Ok((queue, stream)),
             None => Err(unknown("the app id is not open on this queue")),
         }
@@ -279,37 +332,65 @@ impl<T> Queues<T> {
 
     /// Notes that a configure is in force: from here on a PUSH carries one of the new subscriptions.
     pub fn configured(&mut self, plan: &ConfigurePlan) {
-        if let Some(stream) = self.open.get_mut(&plan.queue).and_then(|queue| queue.stream_mut(plan.sub_id)) {
-            stream.subscriptions = plan.subscriptions.iter().map(|subscription| subscription.id).collect();
+        if let Some(stream) = self
+            .open
+            .get_mut(&plan.queue)
+            .and_then(|queue| queue.stream_mut(plan.sub_id))
+        {
+            stream.subscriptions = plan
+                .subscriptions
+                .iter()
+                .map(|subscription| subscription.id)
+                .collect();
         }
     }
 
     /// Judges a closeQueue. Its URI is not compared: the numbers decide.
     ///
     /// **Errors**: the refusal to answer with.
-    pub fn check_close(&self, request: &QueueHandleParameters, is_final: bool) -> Result<ClosePlan, Refusal> {
+    pub fn check_close(
+        &self,
+        request: &QueueHandleParameters,
+        is_final: bool,
+    ) -> Result<ClosePlan, Refusal> {
         let counts = [request.read_count, request.write_count, request.admin_count];
         if counts.iter().all(|count| *count == 0) {
             return Err(invalid("nothing is to be closed: all counts are zero"));
         }
-        let (Ok(read_count), Ok(write_count), 0) =
-            (u32::try_from(request.read_count), u32::try_from(request.write_count), request.admin_count)
-        else {
+        let (Ok(read_count), Ok(write_count), 0) = (
+            u32::try_from(request.read_count),
+            u32::try_from(request.write_count),
+            request.admin_count,
+        ) else {
             return Err(invalid("a count is below zero, or one of administrators"));
         };
         let queue_id = WireQueueId(request.q_id);
         let Some(queue) = self.open.get(&queue_id).filter(|queue| !queue.is_closing) else {
             return Err(unknown("no queue is open under this queue id"));
         };
-        let sub_id = request.sub_id_info.as_ref().map_or(SubId(0), |info| SubId(info.sub_id));
+        let sub_id = request
+            .sub_id_info
+            .as_ref()
+            .map_or(SubId(0), |info| SubId(info.sub_id));
         let Some(stream) = queue.stream(sub_id) else {
             return Err(unknown("no stream is open under this sub-queue id"));
         };
         if read_count > stream.read_count || write_count > stream.write_count {
             return Err(unknown("more is to be closed than is open"));
         }
-        let scope = if is_final { CloseScope::Queue } else { CloseScope::Stream { sub_id, read_count, write_count } };
-        Ok(ClosePlan { queue: queue_id, scope })
+        let scope = if is_final {
+            CloseScope::Queue
+        } else {
+            CloseScope::Stream {
+                sub_id,
+                read_count,
+                write_count,
+            }
+        };
+        Ok(ClosePlan {
+            queue: queue_id,
+            scope,
+        })
     }
 
     /// Notes that a close is on its way to the queue: if it ends all of it, no more PUTs are taken.
@@ -317,7 +398,11 @@ impl<T> Queues<T> {
         if let Some(queue) = self.open.get_mut(&plan.queue) {
             queue.is_closing = match plan.scope {
                 CloseScope::Queue => true,
-                CloseScope::Stream { read_count, write_count, .. } => {
+                CloseScope::Stream {
+                    read_count,
+                    write_count,
+                    ..
+                } => {
                     matches!(&queue.streams[..], [only] if only.read_count == read_count && only.write_count == write_count)
                 }
             };
@@ -326,11 +411,17 @@ impl<T> Queues<T> {
 
     /// Notes that a close is done.
     pub fn closed(&mut self, plan: &ClosePlan) {
-        let Some(queue) = self.open.get_mut(&plan.queue) else { return };
+        let Some(queue) = self.open.get_mut(&plan.queue) else {
+            return;
+        };
         let before = queue.streams.len();
         match plan.scope {
             CloseScope::Queue => queue.streams.clear(),
-            CloseScope::Stream { sub_id, read_count, write_count } => {
+            CloseScope::Stream {
+                sub_id,
+                read_count,
+                write_count,
+            } => {
                 if let Some(stream) = queue.stream_mut(sub_id) {
                     stream.read_count = stream.read_count.saturating_sub(read_count);
                     stream.write_count = stream.write_count.saturating_sub(write_count);
@@ -338,7 +429,9 @@ impl<T> Queues<T> {
                         stream.subscriptions.clear();
                     }
                 }
-                queue.streams.retain(|stream| stream.read_count > 0 || stream.write_count > 0);
+                queue
+                    .streams
+                    .retain(|stream| stream.read_count > 0 || stream.write_count > 0);
             }
         }
         self.streams -= before - queue.streams.len();
@@ -354,7 +447,10 @@ impl<T> Queues<T> {
 }
 
 fn check_counts(request: &QueueHandleParameters) -> Result<(u32, u32), Refusal> {
-    let (Ok(read_count), Ok(write_count)) = (u32::try_from(request.read_count), u32::try_from(request.write_count)) else {
+    let (Ok(read_count), Ok(write_count)) = (
+        u32::try_from(request.read_count),
+        u32::try_from(request.write_count),
+    ) else {
         return Err(invalid("a count is below zero"));
     };
     if read_count == 0 && write_count == 0 {
@@ -377,11 +473,17 @@ fn check_counts(request: &QueueHandleParameters) -> Result<(u32, u32), Refusal> 
 
 /// Only the default stream has number 0, and only it has no app id: a CONFIRM names its stream by number alone.
 fn check_stream_name(info: Option<&SubQueueIdInfo>) -> Result<(SubId, Option<String>), Refusal> {
-    let Some(info) = info else { return Ok((SubId(0), None)) };
+    let Some(info) = info else {
+        return Ok((SubId(0), None));
+    };
     if info.app_id == DEFAULT_APP_ID {
-        return if info.sub_id == 0 { Ok((SubId(0), None)) } else { Err(invalid("the default stream has sub-queue id 0")) };
+        return if info.sub_id == 0 {
+            Ok((SubId(0), None))
+        } else {
+            Err(invalid("the default stream has sub-queue id 0"))
+        };
     }
-    if !is_valid_app_id(&info.app_id) {
+    if !is_app_id(&info.app_id) {
         return Err(invalid("the app id is not valid"));
     }
     if info.sub_id == 0 {
@@ -391,13 +493,18 @@ fn check_stream_name(info: Option<&SubQueueIdInfo>) -> Result<(SubId, Option<Str
 }
 
 /// A subscription that delivers something, or `None` if it has no consumer.
-fn check_subscription(subscription: &Subscription) -> Result<Option<SubscriptionParameters>, Refusal> {
+fn check_subscription(
+    subscription: &Subscription,
+) -> Result<Option<SubscriptionParameters>, Refusal> {
     let expression = &subscription.expression;
     if !expression.text.is_empty() {
         // Never taken for "everything": that would hand out messages that the peer meant to leave to others.
         return Err(match expression.version {
             ExpressionVersion::Undefined => invalid("an expression without a version"),
-            ExpressionVersion::Version1 => Refusal::new(Category::NotSupported, "subscription expressions are not supported yet"),
+            ExpressionVersion::Version1 => Refusal::new(
+                Category::NotSupported,
+                "subscription expressions are not supported yet",
+            ),
         });
     }
     match subscription.consumers.as_slice() {
@@ -421,27 +528,42 @@ fn check_consumer(
     priority: i32,
     priority_count: i32,
 ) -> Result<SubscriptionParameters, Refusal> {
-    let (Ok(max_unconfirmed_messages), Ok(max_unconfirmed_bytes)) = (u64::try_from(messages), u64::try_from(bytes)) else {
+    let (Ok(max_unconfirmed_messages), Ok(max_unconfirmed_bytes)) =
+        (u64::try_from(messages), u64::try_from(bytes))
+    else {
         return Err(invalid("a limit is below zero"));
     };
     if priority == NO_PRIORITY {
         return Err(unknown("the consumer priority is not valid").with_code(-1));
     }
     match u32::try_from(priority_count) {
-        Ok(priority_count) if priority_count > 0 => {
-            Ok(SubscriptionParameters { id, max_unconfirmed_messages, max_unconfirmed_bytes, priority, priority_count })
-        }
+        Ok(priority_count) if priority_count > 0 => Ok(SubscriptionParameters {
+            id,
+            max_unconfirmed_messages,
+            max_unconfirmed_bytes,
+            priority,
+            priority_count,
+        }),
         _ => Err(unknown("the consumer priority count is not valid").with_code(-1)),
     }
 }
 
 /// Subscription ids are unique within the queue number, whichever stream they belong to: a PUSH names nothing else.
-fn check_ids<T>(queue: &OpenQueue<T>, stream: &Stream, ids: impl Iterator<Item = SubscriptionId>) -> Result<(), Refusal> {
+fn check_ids<T>(
+    queue: &OpenQueue<T>,
+    stream: &Stream,
+    ids: impl Iterator<Item = SubscriptionId>,
+) -> Result<(), Refusal> {
     let mut seen = SmallVec::<[SubscriptionId; 8]>::new();
     for id in ids {
-        let elsewhere = queue.streams.iter().any(|other| other.sub_id != stream.sub_id && other.subscriptions.contains(&id));
+        let elsewhere = queue
+            .streams
+            .iter()
+            .any(|other| other.sub_id != stream.sub_id && other.subscriptions.contains(&id));
         if elsewhere {
-            return Err(invalid("a subscription id is in use by another stream of the queue"));
+            return Err(invalid(
+                "a subscription id is in use by another stream of the queue",
+            ));
         }
         seen.push(id);
     }
@@ -461,5 +583,8 @@ fn unknown(message: &str) -> Refusal {
 }
 
 fn too_many(what: &str) -> Refusal {
-    Refusal::new(Category::Refused, format!("too many {what} on one connection"))
+    Refusal::new(
+        Category::Refused,
+        format!("too many {what} on one connection"),
+    )
 }

@@ -1,0 +1,3 @@
+//! What operators see and can do.
+
+pub mod command;
