@@ -110,7 +110,7 @@ impl Rotation {
     }
 
     /// Replaces the subscriptions of a stream. New ones take over the accounts of old ones: first those of the same id,
-    /// the rest in order. Accounts left over keep what is outstanding until it comes back or a later configuration
+    /// then the fullest. Accounts left over keep what is outstanding until it comes back or a later configuration
     /// takes them over.
     pub(crate) fn configure(
         &mut self,
@@ -129,8 +129,10 @@ impl Rotation {
             };
             *lane = free.iter().position(same).map(|at| free.remove(at));
         }
-        // Accounts with something outstanding first: they are what must not be forgotten.
-        free.sort_by_key(|&id| self.lanes[id as usize].messages == 0);
+        free.sort_by_key(|&id| {
+            let lane = &self.lanes[id as usize];
+            std::cmp::Reverse((lane.messages, lane.bytes))
+        });
         let mut free = free.into_iter();
         let (peer, token, paused) = owner;
         for (lane, subscription) in assigned.iter().zip(subscriptions) {
