@@ -17,6 +17,8 @@ pub mod data;
 pub mod error;
 pub mod features;
 mod format;
+#[doc(hidden)]
+pub mod fuzz;
 mod guid;
 mod ids;
 pub mod limits;
