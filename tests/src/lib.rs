@@ -4,11 +4,13 @@
 //! Nothing here waits by sleeping for a fixed time: [`wait::until`] polls an observable condition against a deadline.
 
 pub mod broker;
+pub mod ledger;
 pub mod load;
 pub mod metrics;
 pub mod raw;
 pub mod rng;
 pub mod sdk;
+pub mod settings;
 pub mod wait;
 pub mod wire;
 

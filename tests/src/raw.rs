@@ -346,6 +346,11 @@ impl Peer {
         }
     }
 
+    /// Drops the events that were kept while waiting for others.
+    pub fn forget_kept(&mut self) {
+        self.stash.clear();
+    }
+
     /// A request's bytes and its id.
     pub fn request(&mut self, mut body: Value) -> (i64, Vec<u8>) {
         let id = self.next_request;
@@ -526,6 +531,15 @@ impl Peer {
         }
         assert_eq!(all.len(), count, "more messages than expected");
         all
+    }
+
+    /// The messages of the next PUSH event.
+    #[track_caller]
+    pub fn some_pushes(&mut self) -> Vec<Push> {
+        self.wait_for("messages", |event| match event {
+            Event::Pushes(pushes) => Some(pushes.clone()),
+            _ => None,
+        })
     }
 
     /// Confirms messages of a queue's default stream.
