@@ -110,11 +110,18 @@ impl Producer {
     }
 
     /// Posts until asked to stop or the connection ends, never more than `window` in doubt.
-    pub fn run(&mut self, address: SocketAddr, window: usize, progress: &Progress) -> Result<(), End> {
+    pub fn run(
+        &mut self,
+        address: SocketAddr,
+        window: usize,
+        progress: &Progress,
+    ) -> Result<(), End> {
         let mut peer = self.connect(address)?;
         while !progress.stopped() {
             while self.in_doubt.len() < window {
-                let count = 1 + self.rng.below(16.min((window - self.in_doubt.len()) as u64));
+                let count = 1 + self
+                    .rng
+                    .below(16.min((window - self.in_doubt.len()) as u64));
                 self.post(&mut peer, count)?;
             }
             self.read_acks(&mut peer, progress)?;
@@ -122,7 +129,8 @@ impl Producer {
         while !self.in_doubt.is_empty() {
             self.read_acks(&mut peer, progress)?;
         }
-        peer.try_call(json!({"disconnect": {}}), PATIENCE).map(|_: Value| ())
+        peer.try_call(json!({"disconnect": {}}), PATIENCE)
+            .map(|_: Value| ())
     }
 
     /// Posts new messages in one event.
@@ -145,8 +153,11 @@ impl Producer {
     fn send(&self, peer: &mut Peer, ids: &[u64]) -> Result<(), End> {
         let payloads: Vec<Vec<u8>> = ids.iter().map(|&id| self.payload(id)).collect();
         let client = self.client_id();
-        let puts: Vec<Put<'_>> =
-            ids.iter().zip(&payloads).map(|(&id, data)| Put::new(0, guid_of(client, id), data)).collect();
+        let puts: Vec<Put<'_>> = ids
+            .iter()
+            .zip(&payloads)
+            .map(|(&id, data)| Put::new(0, guid_of(client, id), data))
+            .collect();
         peer.send(&wire::put_event(&puts)).map_err(|_| End::Closed)
     }
 
@@ -156,13 +167,21 @@ impl Producer {
             _ => None,
         });
         let acks = match acks {
-            Err(End::Silent) => panic!("{}: {} messages are not acknowledged", self.uri, self.in_doubt.len()),
+            Err(End::Silent) => panic!(
+                "{}: {} messages are not acknowledged",
+                self.uri,
+                self.in_doubt.len()
+            ),
             other => other?,
         };
         for ack in acks {
             assert_eq!((ack.status, ack.queue), (0, 0), "{}: {ack:?}", self.uri);
             let id = id_of(ack.guid);
-            assert!(self.in_doubt.remove(&id), "{}: message {id} was acknowledged twice on a connection", self.uri);
+            assert!(
+                self.in_doubt.remove(&id),
+                "{}: message {id} was acknowledged twice on a connection",
+                self.uri
+            );
             self.acked.insert(id);
             progress.acked.fetch_add(1, Ordering::Relaxed);
         }
@@ -215,7 +234,8 @@ impl Consumer {
                 self.settled.insert(id);
             }
         }
-        peer.try_call(json!({"disconnect": {}}), PATIENCE).map(|_: Value| ())
+        peer.try_call(json!({"disconnect": {}}), PATIENCE)
+            .map(|_: Value| ())
     }
 
     fn open(&self, peer: &mut Peer) -> Result<(), End> {
@@ -223,7 +243,10 @@ impl Consumer {
         assert!(response.get("openQueueResponse").is_some(), "{response}");
         let subscription = Subscription::new(peer.fresh_subscription());
         let response = peer.try_call(raw::configure_request(0, &[subscription]), PATIENCE)?;
-        assert!(response.get("configureStreamResponse").is_some(), "{response}");
+        assert!(
+            response.get("configureStreamResponse").is_some(),
+            "{response}"
+        );
         Ok(())
     }
 
@@ -243,9 +266,22 @@ impl Consumer {
             let mut confirms = Vec::new();
             for push in pushes {
                 let id = load::verify(&push.data);
-                assert_eq!(push.guid, guid_of(self.producer, id), "{}: message {id}", self.uri);
-                assert!(!self.settled.contains(&id), "{}: message {id} came back after its confirm was safe", self.uri);
-                assert!(seen.insert(id), "{}: message {id} came twice to one consumer", self.uri);
+                assert_eq!(
+                    push.guid,
+                    guid_of(self.producer, id),
+                    "{}: message {id}",
+                    self.uri
+                );
+                assert!(
+                    !self.settled.contains(&id),
+                    "{}: message {id} came back after its confirm was safe",
+                    self.uri
+                );
+                assert!(
+                    seen.insert(id),
+                    "{}: message {id} came twice to one consumer",
+                    self.uri
+                );
                 progress.received.fetch_add(1, Ordering::Relaxed);
                 if self.leave_one_in == 0 || !self.rng.one_in(self.leave_one_in) {
                     confirms.push((0, push.guid, 0));
@@ -253,14 +289,18 @@ impl Consumer {
                     self.maybe.insert(id);
                 }
             }
-            peer.send(&wire::confirm_event(kind::CONFIRM, &confirms)).map_err(|_| End::Closed)?;
+            peer.send(&wire::confirm_event(kind::CONFIRM, &confirms))
+                .map_err(|_| End::Closed)?;
         }
         Ok(confirmed)
     }
 
     fn close(&self, peer: &mut Peer) -> Result<(), End> {
         let response = peer.try_call(raw::configure_request(0, &[]), PATIENCE)?;
-        assert!(response.get("configureStreamResponse").is_some(), "{response}");
+        assert!(
+            response.get("configureStreamResponse").is_some(),
+            "{response}"
+        );
         let response = peer.try_call(raw::close_request(&self.uri, 0, READ), PATIENCE)?;
         assert!(response.get("closeQueueResponse").is_some(), "{response}");
         peer.forget_kept();

@@ -11,6 +11,7 @@ pub mod raw;
 pub mod rng;
 pub mod sdk;
 pub mod settings;
+pub mod small_disk;
 pub mod wait;
 pub mod wire;
 

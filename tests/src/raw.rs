@@ -542,6 +542,17 @@ impl Peer {
         })
     }
 
+    /// The next single message; others of its event are kept.
+    #[track_caller]
+    pub fn one_push(&mut self) -> Push {
+        let mut pushes = self.some_pushes();
+        let first = pushes.remove(0);
+        if !pushes.is_empty() {
+            self.stash.push_front(Event::Pushes(pushes));
+        }
+        first
+    }
+
     /// Confirms messages of a queue's default stream.
     #[track_caller]
     pub fn confirm(&mut self, queue: u32, guids: &[Guid]) {

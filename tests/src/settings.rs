@@ -1,7 +1,61 @@
-//! Configuration texts that several tests share.
+//! What tests need to know of the broker's configuration keys and metric names, in one place.
+
+use crate::metrics::Scrape;
 
 /// Segments so small that a second of load rolls, checkpoints and cleans many of them.
 pub const SMALL_SEGMENTS: &str = "
 [storage]
 segment_size = \"1MiB\"
 ";
+
+/// Little memory for messages, so that a test sees at once what is held beyond it.
+pub const SMALL_MEMORY: &str = "
+[storage]
+memory_budget = \"32MiB\"
+";
+
+/// What the metrics page says about one queue.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueBooks {
+    /// Messages ever stored.
+    pub stored: f64,
+    /// Messages confirmed.
+    pub confirmed: f64,
+    /// Messages that outlived their time.
+    pub expired: f64,
+    /// Messages purged.
+    pub purged: f64,
+    /// Messages removed at the limit of delivery attempts.
+    pub removed: f64,
+    /// Messages there now.
+    pub depth: f64,
+}
+
+impl QueueBooks {
+    /// Messages that are there no more.
+    pub fn gone(&self) -> f64 {
+        self.confirmed + self.expired + self.purged + self.removed
+    }
+}
+
+/// Reads one queue's numbers.
+///
+/// **Panics** when the page does not have them: an absent metric is a fault, not a zero.
+#[track_caller]
+pub fn queue_books(scrape: &Scrape, uri: &str) -> QueueBooks {
+    let label = format!("queue=\"{uri}\"");
+    let read = |name: &str| {
+        let name = format!("mqb_queue_{name}");
+        scrape
+            .sum(&name, &[&label])
+            .unwrap_or_else(|| panic!("no {name} of {uri} among {:?}", scrape.names()))
+    };
+    QueueBooks {
+        stored: read("stored_total"),
+        confirmed: read("confirmed_total"),
+        expired: read("expired_total"),
+        purged: read("purged_total"),
+        removed: read("removed_total"),
+        depth: read("depth"),
+    }
+}

@@ -34,10 +34,15 @@ impl Lane {
     /// Compares the books with what the broker still has.
     fn verify(&mut self, broker: &Broker) {
         let progress = Progress::default();
-        let mut peer = self.producer.connect(broker.address()).expect("the broker is up");
+        let mut peer = self
+            .producer
+            .connect(broker.address())
+            .expect("the broker is up");
         // The last one in the order of the queue: what has not come before it does not come.
         self.producer.post(&mut peer, 1).expect("the broker is up");
-        self.producer.settle(&mut peer, &progress).expect("the broker is up");
+        self.producer
+            .settle(&mut peer, &progress)
+            .expect("the broker is up");
         let marker = self.producer.sent() - 1;
 
         let mut reader = Peer::connect(broker.address());
@@ -59,9 +64,17 @@ impl Lane {
             .iter()
             .filter(|id| !found.contains(id) && !settled.contains(id) && !maybe.contains(id))
             .collect();
-        assert!(lost.is_empty(), "{}: acknowledged and lost: {lost:?}", self.producer.uri());
+        assert!(
+            lost.is_empty(),
+            "{}: acknowledged and lost: {lost:?}",
+            self.producer.uri()
+        );
         let risen: Vec<&u64> = found.iter().filter(|id| settled.contains(id)).collect();
-        assert!(risen.is_empty(), "{}: confirmed and back: {risen:?}", self.producer.uri());
+        assert!(
+            risen.is_empty(),
+            "{}: confirmed and back: {risen:?}",
+            self.producer.uri()
+        );
         reader.disconnect();
         peer.disconnect();
     }
@@ -73,12 +86,15 @@ fn load_and_kill(broker: &mut Broker, lanes: &mut [Lane], target: u64) {
     let address = broker.address();
     std::thread::scope(|scope| {
         for lane in lanes {
-            let (producer, consumer, progress) = (&mut lane.producer, &mut lane.consumer, &progress);
+            let (producer, consumer, progress) =
+                (&mut lane.producer, &mut lane.consumer, &progress);
             // Both end with the broker; how is of no interest, their books are.
             scope.spawn(move || producer.run(address, WINDOW, progress));
             scope.spawn(move || consumer.run(address, progress));
         }
-        wait::until_true("the load to make progress", PATIENCE, || progress.acked.load(Ordering::Relaxed) >= target);
+        wait::until_true("the load to make progress", PATIENCE, || {
+            progress.acked.load(Ordering::Relaxed) >= target
+        });
         broker.kill();
         progress.stop.store(true, Ordering::Relaxed);
     });
@@ -86,7 +102,9 @@ fn load_and_kill(broker: &mut Broker, lanes: &mut [Lane], target: u64) {
 
 fn crash_rounds(test: &str, setup: Setup, sizes: (u64, u64), target: u64) {
     let mut rng = Rng::from_env(test);
-    let mut lanes: Vec<Lane> = (0..3).map(|number| Lane::new(number, &mut rng, sizes)).collect();
+    let mut lanes: Vec<Lane> = (0..3)
+        .map(|number| Lane::new(number, &mut rng, sizes))
+        .collect();
     let mut broker = setup.start();
     let mut in_flight = 0;
     for _ in 0..ROUNDS {
@@ -96,9 +114,15 @@ fn crash_rounds(test: &str, setup: Setup, sizes: (u64, u64), target: u64) {
         broker.restart();
         lanes.iter_mut().for_each(|lane| lane.verify(&broker));
     }
-    assert!(in_flight > ROUNDS * 3 / 4, "only {in_flight} kills hit unacknowledged messages");
+    assert!(
+        in_flight > ROUNDS * 3 / 4,
+        "only {in_flight} kills hit unacknowledged messages"
+    );
     let settled: usize = lanes.iter().map(|lane| lane.consumer.settled.len()).sum();
-    assert!(settled > 0, "no confirm was ever safe: the test has not tested resurrection");
+    assert!(
+        settled > 0,
+        "no confirm was ever safe: the test has not tested resurrection"
+    );
     assert!(broker.stop().success());
 }
 
@@ -125,7 +149,10 @@ with_processors! {
 fn killed_while_recovering() {
     let mut rng = Rng::from_env("killed_while_recovering");
     let mut lanes = vec![Lane::new(0, &mut rng, (100, 2000))];
-    let mut broker = Setup::processors(2).durability("flush").config(settings::SMALL_SEGMENTS).start();
+    let mut broker = Setup::processors(2)
+        .durability("flush")
+        .config(settings::SMALL_SEGMENTS)
+        .start();
     load_and_kill(&mut broker, &mut lanes, 5000);
     for _ in 0..10 {
         broker.restart_without_waiting();
@@ -144,7 +171,9 @@ fn restarts_are_idempotent() {
     let mut broker = Setup::processors(2).durability("flush").start();
     let mut producer = Peer::connect(broker.address());
     producer.open_write(uri, 0);
-    let guids: Vec<_> = (0..500).map(|id| producer.put(0, &load::payload(id, 100))).collect();
+    let guids: Vec<_> = (0..500)
+        .map(|id| producer.put(0, &load::payload(id, 100)))
+        .collect();
     producer.acks(500);
     for restart in 0..5 {
         if restart % 2 == 0 {

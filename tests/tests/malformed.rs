@@ -41,7 +41,11 @@ impl Witness {
         assert_eq!((load::verify(&push.data), push.guid), (self.sent, guid));
         self.peer.confirm(0, &[guid]);
         self.sent += 1;
-        assert!(start.elapsed() < Duration::from_secs(5), "another session was held up for {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "another session was held up for {:?}",
+            start.elapsed()
+        );
     }
 }
 
@@ -63,13 +67,18 @@ fn check_fate(address: SocketAddr, what: &str, bytes: &[u8], fate: Fate) {
     peer.open("bmq://victim/q", 0, READ | WRITE);
     peer.configure(0, &[Subscription::new(1)]);
     // Both may fail when the broker has already closed because of the first bytes.
-    let sent = peer.send(bytes).and_then(|()| peer.send(&wire::heartbeat_request()));
+    let sent = peer
+        .send(bytes)
+        .and_then(|()| peer.send(&wire::heartbeat_request()));
     let answer = match sent {
-        Ok(()) => peer.try_wait_for(PATIENCE, |event| (*event == Event::HeartbeatResponse).then_some(())),
+        Ok(()) => peer.try_wait_for(PATIENCE, |event| {
+            (*event == Event::HeartbeatResponse).then_some(())
+        }),
         Err(_) => Err(End::Closed),
     };
     match (fate, answer) {
-        (Fate::Closed | Fate::Decided, Err(End::Closed)) | (Fate::Kept | Fate::Decided, Ok(())) => {}
+        (Fate::Closed | Fate::Decided, Err(End::Closed)) | (Fate::Kept | Fate::Decided, Ok(())) => {
+        }
         (_, other) => panic!("{what}: should be {fate:?}, is {other:?}"),
     }
 }
@@ -87,28 +96,80 @@ fn framing_cases() -> Vec<(&'static str, Vec<u8>, Fate)> {
         ("length 0", header(0, 1, 2, 0), Fate::Closed),
         ("length 4", header(4, 1, 2, 0), Fate::Closed),
         ("fragment bit", header(0x8000_0008, 1, 2, 0), Fate::Closed),
-        ("2 GiB announced", header(0x7fff_ffff, kind::PUT, 2, 0), Fate::Closed),
-        ("100 MiB announced", header(100 << 20, kind::PUT, 2, 0), Fate::Closed),
-        ("a heartbeat of 4 MiB announced", header(4 << 20, kind::HEARTBEAT_REQ, 2, 0), Fate::Closed),
-        ("a confirm of 600 MiB announced", header(600 << 20, kind::CONFIRM, 2, 0), Fate::Closed),
+        (
+            "2 GiB announced",
+            header(0x7fff_ffff, kind::PUT, 2, 0),
+            Fate::Closed,
+        ),
+        (
+            "100 MiB announced",
+            header(100 << 20, kind::PUT, 2, 0),
+            Fate::Closed,
+        ),
+        (
+            "a heartbeat of 4 MiB announced",
+            header(4 << 20, kind::HEARTBEAT_REQ, 2, 0),
+            Fate::Closed,
+        ),
+        (
+            "a confirm of 600 MiB announced",
+            header(600 << 20, kind::CONFIRM, 2, 0),
+            Fate::Closed,
+        ),
         ("length 5", vec![0, 0, 0, 5, 0x41], Fate::Decided),
         ("length 7", vec![0, 0, 0, 7, 0x41, 2, 0], Fate::Decided),
-        ("no header words", header(8, kind::CONTROL, 0, 0), Fate::Decided),
-        ("one header word", header(8, kind::CONTROL, 1, 0), Fate::Decided),
-        ("header beyond the event", header(8, kind::PUT, 200, 0), Fate::Decided),
-        ("an HTTP request", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), Fate::Closed),
-        ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), Fate::Closed),
-        ("a second identity", Identity::unique().event(), Fate::Decided),
+        (
+            "no header words",
+            header(8, kind::CONTROL, 0, 0),
+            Fate::Decided,
+        ),
+        (
+            "one header word",
+            header(8, kind::CONTROL, 1, 0),
+            Fate::Decided,
+        ),
+        (
+            "header beyond the event",
+            header(8, kind::PUT, 200, 0),
+            Fate::Decided,
+        ),
+        (
+            "an HTTP request",
+            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+            Fate::Closed,
+        ),
+        (
+            "a TLS hello",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+            Fate::Closed,
+        ),
+        (
+            "a second identity",
+            Identity::unique().event(),
+            Fate::Decided,
+        ),
     ];
     for kind in [0, 6, 7, 8, 9, 10, 14, 16, 63] {
-        cases.push(("a kind not for clients", wire::event(kind, 0, &[0; 16]), Fate::Decided));
+        cases.push((
+            "a kind not for clients",
+            wire::event(kind, 0, &[0; 16]),
+            Fate::Decided,
+        ));
     }
     for kind in [kind::PUSH, kind::ACK, kind::REJECT, kind::HEARTBEAT_RSP] {
-        cases.push(("a kind that brokers send", wire::event(kind, 0, &[]), Fate::Kept));
+        cases.push((
+            "a kind that brokers send",
+            wire::event(kind, 0, &[]),
+            Fate::Kept,
+        ));
     }
     let authentication = json!({"authenticationRequest": {"mechanism": "ANONYMOUS"}});
     let authentication = wire::json_event(kind::AUTHENTICATION, &authentication);
-    cases.push(("authentication on a running session", authentication, Fate::Decided));
+    cases.push((
+        "authentication on a running session",
+        authentication,
+        Fate::Decided,
+    ));
     cases
 }
 
@@ -116,38 +177,120 @@ fn framing_cases() -> Vec<(&'static str, Vec<u8>, Fate)> {
 fn control_cases() -> Vec<(&'static str, Vec<u8>, Fate)> {
     let deep_ber = [0x30, 0x80].repeat(2000);
     let deep_definite: Vec<u8> = (0..60u8).rev().flat_map(|i| [0x30, i * 2]).collect();
-    let deep_json = ["[".repeat(100_000), "]".repeat(100_000)].concat().into_bytes();
+    let deep_json = ["[".repeat(100_000), "]".repeat(100_000)]
+        .concat()
+        .into_bytes();
     let json_raw = |text: &[u8]| {
         let mut body = text.to_vec();
         wire::pad(&mut body);
         wire::event(kind::CONTROL, 1 << 5, &body)
     };
     let mut cases = vec![
-        ("empty control event", wire::event(kind::CONTROL, 0, &[]), Fate::Decided),
-        ("BER nested 2000 deep", wire::ber_event(kind::CONTROL, &deep_ber), Fate::Decided),
-        ("definite BER nested 60 deep", wire::ber_event(kind::CONTROL, &deep_definite), Fate::Decided),
-        ("BER that ends early", wire::ber_event(kind::CONTROL, &[0x30, 0x80, 0x80]), Fate::Decided),
-        ("BER of 4 GiB", wire::ber_event(kind::CONTROL, &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), Fate::Decided),
-        ("BER length of 127 bytes", wire::ber_event(kind::CONTROL, &[0x30, 0xff, 1, 2, 3]), Fate::Decided),
-        ("an integer of 9 bytes", wire::ber_event(kind::CONTROL, b"\x30\x0b\x80\x09123456789"), Fate::Decided),
-        ("JSON nested 100000 deep", json_raw(&deep_json), Fate::Decided),
-        ("not JSON", json_raw(b"{\"rId\":1,\"openQueue\""), Fate::Decided),
-        ("JSON that is no object", json_raw(b"[1,2,3]"), Fate::Decided),
-        ("invalid UTF-8", json_raw(b"{\"rId\":1,\"adminCommand\":{\"command\":\"\xff\xfe\"}}"), Fate::Decided),
-        ("a number of 400 digits", json_raw(format!("{{\"rId\":{}}}", "9".repeat(400)).as_bytes()), Fate::Decided),
-        ("padding 0", wire::event(kind::CONTROL, 1 << 5, b"{}\0\0"), Fate::Decided),
-        ("padding 255", wire::event(kind::CONTROL, 1 << 5, b"{}\xff\xff"), Fate::Decided),
+        (
+            "empty control event",
+            wire::event(kind::CONTROL, 0, &[]),
+            Fate::Decided,
+        ),
+        (
+            "BER nested 2000 deep",
+            wire::ber_event(kind::CONTROL, &deep_ber),
+            Fate::Decided,
+        ),
+        (
+            "definite BER nested 60 deep",
+            wire::ber_event(kind::CONTROL, &deep_definite),
+            Fate::Decided,
+        ),
+        (
+            "BER that ends early",
+            wire::ber_event(kind::CONTROL, &[0x30, 0x80, 0x80]),
+            Fate::Decided,
+        ),
+        (
+            "BER of 4 GiB",
+            wire::ber_event(kind::CONTROL, &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]),
+            Fate::Decided,
+        ),
+        (
+            "BER length of 127 bytes",
+            wire::ber_event(kind::CONTROL, &[0x30, 0xff, 1, 2, 3]),
+            Fate::Decided,
+        ),
+        (
+            "an integer of 9 bytes",
+            wire::ber_event(kind::CONTROL, b"\x30\x0b\x80\x09123456789"),
+            Fate::Decided,
+        ),
+        (
+            "JSON nested 100000 deep",
+            json_raw(&deep_json),
+            Fate::Decided,
+        ),
+        (
+            "not JSON",
+            json_raw(b"{\"rId\":1,\"openQueue\""),
+            Fate::Decided,
+        ),
+        (
+            "JSON that is no object",
+            json_raw(b"[1,2,3]"),
+            Fate::Decided,
+        ),
+        (
+            "invalid UTF-8",
+            json_raw(b"{\"rId\":1,\"adminCommand\":{\"command\":\"\xff\xfe\"}}"),
+            Fate::Decided,
+        ),
+        (
+            "a number of 400 digits",
+            json_raw(format!("{{\"rId\":{}}}", "9".repeat(400)).as_bytes()),
+            Fate::Decided,
+        ),
+        (
+            "padding 0",
+            wire::event(kind::CONTROL, 1 << 5, b"{}\0\0"),
+            Fate::Decided,
+        ),
+        (
+            "padding 255",
+            wire::event(kind::CONTROL, 1 << 5, b"{}\xff\xff"),
+            Fate::Decided,
+        ),
     ];
     for encoding in 2..8 {
-        cases.push(("an unknown encoding", wire::event(kind::CONTROL, encoding << 5, &[4; 4]), Fate::Decided));
+        cases.push((
+            "an unknown encoding",
+            wire::event(kind::CONTROL, encoding << 5, &[4; 4]),
+            Fate::Decided,
+        ));
     }
     let message = |value: Value| wire::json_event(kind::CONTROL, &value);
     cases.extend([
-        ("a status from a client", message(json!({"rId": 1, "status": {"category": "E_SUCCESS", "code": 0}})), Fate::Kept),
-        ("a response from a client", message(json!({"rId": 1, "closeQueueResponse": {}})), Fate::Kept),
-        ("an unknown request", message(json!({"rId": 1, "makeCoffee": {}})), Fate::Kept),
-        ("an admin command from a client", message(json!({"rId": 1, "adminCommand": {"command": "HELP"}})), Fate::Kept),
-        ("a cluster message", message(json!({"rId": 1, "clusterMessage": {}})), Fate::Kept),
+        (
+            "a status from a client",
+            message(json!({"rId": 1, "status": {"category": "E_SUCCESS", "code": 0}})),
+            Fate::Kept,
+        ),
+        (
+            "a response from a client",
+            message(json!({"rId": 1, "closeQueueResponse": {}})),
+            Fate::Kept,
+        ),
+        (
+            "an unknown request",
+            message(json!({"rId": 1, "makeCoffee": {}})),
+            Fate::Kept,
+        ),
+        (
+            "an admin command from a client",
+            message(json!({"rId": 1, "adminCommand": {"command": "HELP"}})),
+            Fate::Kept,
+        ),
+        (
+            "a cluster message",
+            message(json!({"rId": 1, "clusterMessage": {}})),
+            Fate::Kept,
+        ),
         ("no body", message(json!({"rId": 1})), Fate::Kept),
     ]);
     cases
@@ -164,7 +307,8 @@ fn put_cases() -> Vec<(&'static str, Vec<u8>)> {
         wire::event(kind::PUT, 0, &[good.as_slice(), &bad].concat())
     };
     let set = |at: usize, value: u8| with(&move |bytes: &mut Vec<u8>| bytes[at] = value);
-    let last = |value: u8| with(&move |bytes: &mut Vec<u8>| *bytes.last_mut().expect("not empty") = value);
+    let last =
+        |value: u8| with(&move |bytes: &mut Vec<u8>| *bytes.last_mut().expect("not empty") = value);
     let mut cases = vec![
         ("message of 0 words", set(3, 0)),
         ("message beyond the event", set(3, 200)),
@@ -189,7 +333,15 @@ fn put_cases() -> Vec<(&'static str, Vec<u8>)> {
         cases.push(("an unknown compression", set(7, compression << 5 | 9)));
     }
     // Properties area that claims more than there is, in all its fields.
-    for (at, value) in [(0, 0x00), (0, 0x3f), (1, 0xff), (3, 0xff), (5, 255), (6, 0xff), (11, 0xff)] {
+    for (at, value) in [
+        (0, 0x00),
+        (0, 0x3f),
+        (1, 0xff),
+        (3, 0xff),
+        (5, 255),
+        (6, 0xff),
+        (11, 0xff),
+    ] {
         let mut area = wire::properties(&[("name", wire::Property::Int32(1))], true);
         area[at] = value;
         let data = [area.as_slice(), b"payload"].concat();
@@ -197,7 +349,10 @@ fn put_cases() -> Vec<(&'static str, Vec<u8>)> {
         (put.flags, put.schema) = (ACK_REQUESTED | PROPERTIES, 1);
         let mut bad = good.clone();
         put.append(&mut bad);
-        cases.push(("a properties area that lies", wire::event(kind::PUT, 0, &bad)));
+        cases.push((
+            "a properties area that lies",
+            wire::event(kind::PUT, 0, &bad),
+        ));
     }
     cases
 }
@@ -216,11 +371,26 @@ fn confirm_cases() -> Vec<(&'static str, Vec<u8>)> {
         ("15 words per message", body(&|b| b[0] = 0x1f)),
         ("0 header words", body(&|b| b[0] = 0x06)),
         ("15 header words", body(&|b| b[0] = 0xf6)),
-        ("an unknown queue", wire::confirm_event(kind::CONFIRM, &[(99, [1; 16], 0)])),
-        ("an unknown sub-queue", wire::confirm_event(kind::CONFIRM, &[(0, [1; 16], 7)])),
-        ("a reserved sub-queue", wire::confirm_event(kind::CONFIRM, &[(0, [1; 16], u32::MAX)])),
-        ("an unknown message, often", wire::confirm_event(kind::CONFIRM, &[(0, [1; 16], 0); 5000])),
-        ("a rejection", wire::confirm_event(kind::REJECT, &[(0, [1; 16], 0)])),
+        (
+            "an unknown queue",
+            wire::confirm_event(kind::CONFIRM, &[(99, [1; 16], 0)]),
+        ),
+        (
+            "an unknown sub-queue",
+            wire::confirm_event(kind::CONFIRM, &[(0, [1; 16], 7)]),
+        ),
+        (
+            "a reserved sub-queue",
+            wire::confirm_event(kind::CONFIRM, &[(0, [1; 16], u32::MAX)]),
+        ),
+        (
+            "an unknown message, often",
+            wire::confirm_event(kind::CONFIRM, &[(0, [1; 16], 0); 5000]),
+        ),
+        (
+            "a rejection",
+            wire::confirm_event(kind::REJECT, &[(0, [1; 16], 0)]),
+        ),
     ]
 }
 
@@ -455,16 +625,23 @@ fn leave_at_some_point(address: SocketAddr, rng: &mut Rng) {
     }
     let mut bytes = identity;
     if point >= 3 {
-        bytes.extend(peer.request(raw::open_request("bmq://cycles/q", 0, READ | WRITE)).1);
+        bytes.extend(
+            peer.request(raw::open_request("bmq://cycles/q", 0, READ | WRITE))
+                .1,
+        );
     }
     if point >= 4 {
-        bytes.extend(peer.request(raw::configure_request(0, &[Subscription::new(1)])).1);
+        bytes.extend(
+            peer.request(raw::configure_request(0, &[Subscription::new(1)]))
+                .1,
+        );
     }
     if point >= 5 {
         let guid = peer.fresh_guid();
         bytes.extend(wire::put_event(&[Put::new(0, guid, b"and gone")]));
     }
-    let close = (point >= 6).then(|| peer.request(raw::close_request("bmq://cycles/q", 0, READ | WRITE)));
+    let close =
+        (point >= 6).then(|| peer.request(raw::close_request("bmq://cycles/q", 0, READ | WRITE)));
     if let Some((_, request)) = &close {
         bytes.extend(request);
     }
@@ -480,12 +657,25 @@ fn leave_at_some_point(address: SocketAddr, rng: &mut Rng) {
 fn names_cannot_forge_log_lines() {
     let mut broker = Setup::processors(1).start();
     let evil = "evil\n2026-01-01 ERROR forged=true \u{1b}[31m\u{7}";
-    let identity = Identity::unique().with("processName", json!(evil)).with("hostName", json!(evil));
+    let identity = Identity::unique()
+        .with("processName", json!(evil))
+        .with("hostName", json!(evil));
     let mut peer = Peer::connect_as(broker.address(), identity);
-    peer.call(raw::open_request("bmq://evil/\u{1b}[31mred\nforged=true", 0, READ));
+    peer.call(raw::open_request(
+        "bmq://evil/\u{1b}[31mred\nforged=true",
+        0,
+        READ,
+    ));
     peer.disconnect();
     assert!(broker.stop().success());
     let log = broker.log();
-    assert!(!log.lines().any(|line| line.starts_with("2026-01-01 ERROR forged")), "{log}");
-    assert!(!log.contains('\u{7}') && !log.contains("\u{1b}[31mred"), "{log}");
+    assert!(
+        !log.lines()
+            .any(|line| line.starts_with("2026-01-01 ERROR forged")),
+        "{log}"
+    );
+    assert!(
+        !log.contains('\u{7}') && !log.contains("\u{1b}[31mred"),
+        "{log}"
+    );
 }
