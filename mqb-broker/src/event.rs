@@ -94,6 +94,12 @@ pub enum Event {
         partition: PartitionId,
     },
 
+    /// A partition failed and is gone: whoever used it has to begin anew. Registry to session.
+    PartitionLost {
+        /// As in [`OpenedQueue::partition`].
+        partition: Handle<Event>,
+    },
+
     /// A question from an operator, answered through the callback it carries. To registry or partition.
     Query(Box<Query>),
     /// An answer on its way back to the admin session that asked.
@@ -487,6 +493,6 @@ pub struct MessageReport {
     pub format: DataFormat,
     /// Length of all its application data. **Units**: bytes.
     pub size_bytes: u64,
-    /// The beginning of the data, at most 4 KiB; `None` while it has to be read back from disk.
+    /// The data, or its beginning if it is long; `None` while it has to be read back from disk.
     pub data: Option<Bytes>,
 }

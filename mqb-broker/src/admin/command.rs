@@ -10,23 +10,36 @@
 //! DOMAINS DOMAIN <domain> QUEUE <queue> PURGE [<appId> | *]
 //! DOMAINS DOMAIN <domain> QUEUE <queue> LIST [<offset> [<count>]]
 //! ```
-//! Words of commands are taken in any case. JSON answers are one object with one member named after what it holds:
-//! `domains`, `queues`, `messages`, `purged`, or `error`.
+//! and, for tools, with JSON answers unless `ENCODING TEXT` precedes them,
+//!
+//! ```text
+//! queues [<domain>]
+//! peek <uri> [<count> [<offset>]]
+//! purge <uri> [<appId>]
+//! stats
+//! ```
+//! Words of commands are taken in any case. JSON answers are one object: `{"domains":[...]}`, `{"queues":[...]}`,
+//! `{"messages":[...]}`, `{"purged_messages":n,"purged_bytes":n}`, or `{"error":{"code","message"}}`; a list that does not
+//! fit one control event ends early and says `"truncated":true`.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 use mqb_core::{Compression, PropertiesStyle};
 use serde_json::{Value, json};
 
 use crate::event::{MessageReport, QueryAnswer, QueryRequest, QueueReport};
+use crate::net::listener::ConnectionStats;
 
-/// Longest answer: it has to fit a control event.
+/// Longest answer: it has to fit a control event of at most 1 MiB.
 const ANSWER_BYTES_MAX: usize = 900 << 10;
 /// Messages listed by one command.
 const LIST_MAX: u32 = 256;
 const LIST_DEFAULT: u32 = 20;
-/// Data shown of a message.
-const PREVIEW_BYTES: usize = 1 << 10;
+/// Data shown of a message to people.
+const PREVIEW_BYTES: usize = 256;
+/// Data of one message for tools; more is cut off, as its size tells.
+const DATA_BYTES_MAX: usize = 256 << 10;
 
 /// How an answer is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,6 +58,8 @@ pub enum Style {
 pub enum Command {
     /// An overview of the commands.
     Help,
+    /// Figures about connections, known to the session that is asked.
+    Stats,
     /// A question to the registry.
     Query(QueryRequest),
 }
@@ -64,6 +79,8 @@ DOMAINS DOMAIN <domain> QUEUE <queue> PURGE [<appId> | *]
     Removes the queue's messages, of one app or of all.
 DOMAINS DOMAIN <domain> QUEUE <queue> LIST [<offset> [<count>]]
     Waiting messages, oldest first, at most 256.
+queues [<domain>] | peek <uri> [<count> [<offset>]] | purge <uri> [<appId>] | stats
+    The same for tools: the answer is JSON.
 Any command may be preceded by ENCODING TEXT, ENCODING JSON (one line) or ENCODING JSON_PRETTY.
 ";
 
@@ -72,7 +89,7 @@ Any command may be preceded by ENCODING TEXT, ENCODING JSON (one line) or ENCODI
 /// **Errors**: it is no command, and why.
 pub fn parse(line: &str) -> (Style, Result<Command, String>) {
     let mut words: Vec<&str> = line.split_whitespace().collect();
-    let mut style = Style::Text;
+    let mut style = None;
     if words
         .first()
         .is_some_and(|word| word.eq_ignore_ascii_case("ENCODING"))
@@ -82,19 +99,42 @@ pub fn parse(line: &str) -> (Style, Result<Command, String>) {
             .map(|word| word.to_ascii_uppercase())
             .as_deref()
         {
-            Some("TEXT") => Style::Text,
-            Some("JSON" | "JSON_COMPACT") => Style::Json,
-            Some("JSON_PRETTY") => Style::JsonPretty,
+            Some("TEXT") => Some(Style::Text),
+            Some("JSON" | "JSON_COMPACT") => Some(Style::Json),
+            Some("JSON_PRETTY") => Some(Style::JsonPretty),
             _ => {
                 return (
-                    style,
+                    Style::Text,
                     Err("ENCODING is TEXT, JSON, JSON_COMPACT or JSON_PRETTY".into()),
                 );
             }
         };
         words.drain(..2);
     }
-    (style, parse_words(&words))
+    if let Some(command) = parse_short(&words) {
+        return (style.unwrap_or(Style::Json), command);
+    }
+    (style.unwrap_or_default(), parse_words(&words))
+}
+
+/// The commands for tools; `None` if it is none of them.
+fn parse_short(words: &[&str]) -> Option<Result<Command, String>> {
+    let (verb, rest) = words.split_first()?;
+    let query = |request| Ok(Command::Query(request));
+    Some(match (verb.to_ascii_lowercase().as_str(), rest) {
+        ("queues", []) => query(QueryRequest::Queues { domain: None }),
+        ("queues", [domain]) => query(QueryRequest::Queues {
+            domain: Some((*domain).into()),
+        }),
+        ("peek", [uri]) => parse_queue((*uri).into(), "LIST", &[]),
+        ("peek", [uri, count]) => parse_queue((*uri).into(), "LIST", &["0", count]),
+        ("peek", [uri, count, skip]) => parse_queue((*uri).into(), "LIST", &[skip, count]),
+        ("purge", [uri]) => parse_queue((*uri).into(), "PURGE", &[]),
+        ("purge", [uri, app_id]) => parse_queue((*uri).into(), "PURGE", &[app_id]),
+        ("stats", []) => Ok(Command::Stats),
+        ("queues" | "peek" | "purge" | "stats", _) => Err("wrong number of words; try HELP".into()),
+        _ => return None,
+    })
 }
 
 fn parse_words(words: &[&str]) -> Result<Command, String> {
@@ -183,7 +223,42 @@ pub fn help(style: Style) -> String {
 pub fn error(style: Style, text: &str) -> String {
     match style {
         Style::Text => format!("error: {text}\n"),
-        _ => write_json(style, &json!({ "error": text })),
+        _ => write_json(
+            style,
+            &json!({ "error": { "code": "refused", "message": text } }),
+        ),
+    }
+}
+
+/// The answer to `stats`.
+pub fn stats(style: Style, stats: &ConnectionStats) -> String {
+    let figures = [
+        (
+            "connections_open",
+            stats.open.load(Ordering::Relaxed) as u64,
+        ),
+        (
+            "connections_accepted",
+            stats.accepted.load(Ordering::Relaxed),
+        ),
+        ("connections_refused", stats.refused.load(Ordering::Relaxed)),
+        ("accept_errors", stats.accept_errors.load(Ordering::Relaxed)),
+        ("rejected_puts", stats.rejected_puts.load(Ordering::Relaxed)),
+        ("stale_pushes", stats.stale_pushes.load(Ordering::Relaxed)),
+    ];
+    match style {
+        Style::Text => lines(&figures, |out, (name, value)| {
+            writeln!(out, "{name}={value}")
+        }),
+        _ => write_json(
+            style,
+            &Value::Object(
+                figures
+                    .iter()
+                    .map(|(name, value)| ((*name).into(), json!(value)))
+                    .collect(),
+            ),
+        ),
     }
 }
 
@@ -278,11 +353,11 @@ fn list<T>(style: Style, name: &str, items: &[T], to_json: impl Fn(&T) -> Value)
         }
         values.push(value);
     }
-    let omitted = items.len() - values.len();
+    let is_truncated = values.len() < items.len();
     let mut object = serde_json::Map::new();
     object.insert(name.into(), Value::Array(values));
-    if omitted > 0 {
-        object.insert("omitted".into(), json!(omitted));
+    if is_truncated {
+        object.insert("truncated".into(), json!(true));
     }
     write_json(style, &Value::Object(object))
 }
@@ -290,32 +365,55 @@ fn list<T>(style: Style, name: &str, items: &[T], to_json: impl Fn(&T) -> Value)
 fn queue_json(queue: &QueueReport) -> Value {
     json!({
         "uri": queue.uri, "mode": queue.mode, "durability": queue.durability, "partition": queue.partition,
-        "messages": queue.messages, "bytes": queue.bytes, "unconfirmed": queue.unconfirmed,
-        "producers": queue.producers, "consumers": queue.consumers, "oldestAgeMs": queue.oldest_age_ms,
+        "depth_messages": queue.messages, "depth_bytes": queue.bytes, "unconfirmed": queue.unconfirmed,
+        "producers": queue.producers, "consumers": queue.consumers,
+        "oldest_age_ms": (queue.messages > 0).then_some(queue.oldest_age_ms),
         "stored": queue.stored, "confirmed": queue.confirmed, "expired": queue.expired, "purged": queue.purged,
         "removed": queue.removed,
     })
 }
 
 fn message_json(message: &MessageReport) -> Value {
-    let properties = match message.format.properties() {
-        None => "none",
-        Some(PropertiesStyle::Old) => "old",
-        Some(PropertiesStyle::New) => "new",
+    let compression = if message.format.compression() == Compression::None {
+        "none"
+    } else {
+        "zlib"
+    };
+    let style = match message.format.properties() {
+        None => None,
+        Some(PropertiesStyle::Old) => Some("old"),
+        Some(PropertiesStyle::New) => Some("new"),
     };
     let mut value = json!({
-        "guid": message.guid.to_string(), "acceptedAtMs": message.accepted_at_ms, "sizeBytes": message.size_bytes,
-        "properties": properties,
-        "compression": if message.format.compression() == Compression::None { "none" } else { "zlib" },
+        "guid": message.guid.to_string(), "accepted_at_ms": message.accepted_at_ms, "size_bytes": message.size_bytes,
+        "compression": compression, "properties": style.is_some(), "properties_style": style,
     });
     if let Some(data) = &message.data {
-        let mut hex = String::with_capacity(2 * PREVIEW_BYTES);
-        for byte in data.iter().take(PREVIEW_BYTES) {
-            let _ = write!(hex, "{byte:02x}");
-        }
-        value["dataHex"] = Value::String(hex);
+        value["data"] = Value::String(base64(&data[..data.len().min(DATA_BYTES_MAX)]));
     }
     value
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let padded = [
+            group[0],
+            group.get(1).copied().unwrap_or(0),
+            group.get(2).copied().unwrap_or(0),
+        ];
+        let bits = u32::from_be_bytes([0, padded[0], padded[1], padded[2]]);
+        for place in 0..4 {
+            let digit = ALPHABET[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= group.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
+        }
+    }
+    text
 }
 
 fn write_json(style: Style, value: &Value) -> String {
@@ -364,6 +462,53 @@ mod tests {
     }
 
     #[test]
+    fn tools_get_json_without_asking() {
+        let (style, command) = parse("peek bmq://d/q 3 7");
+        assert_eq!(style, Style::Json);
+        assert!(matches!(
+            command.unwrap(),
+            Command::Query(QueryRequest::Messages {
+                skip: 7,
+                count: 3,
+                ..
+            })
+        ));
+        assert!(matches!(
+            parse("purge bmq://d/q").1,
+            Ok(Command::Query(QueryRequest::Purge { app_id: None, .. }))
+        ));
+        assert!(matches!(
+            parse("ENCODING TEXT queues"),
+            (Style::Text, Ok(_))
+        ));
+        assert!(matches!(parse("peek"), (Style::Json, Err(_))));
+        let message = MessageReport {
+            guid: mqb_core::Guid([1; 16]),
+            accepted_at_ms: 5,
+            format: mqb_core::DataFormat::PLAIN,
+            size_bytes: 5,
+            data: Some(bytes::Bytes::from_static(b"hello")),
+        };
+        let text = render(Style::Json, &QueryAnswer::Messages(vec![message]));
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["messages"][0]["data"], "aGVsbG8=");
+        assert_eq!(value["messages"][0]["properties"], false);
+    }
+
+    #[test]
+    fn base64_has_the_known_values() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
     fn long_answers_are_shortened_and_stay_json() {
         let queue = |index: usize| QueueReport {
             uri: format!("bmq://d/q{index:06}"),
@@ -375,8 +520,8 @@ mod tests {
             assert!(text.len() < 1 << 20, "{style:?} {}", text.len());
             if style != Style::Text {
                 let value: Value = serde_json::from_str(&text).unwrap();
-                let listed = value["queues"].as_array().unwrap().len();
-                assert_eq!(listed + value["omitted"].as_u64().unwrap() as usize, 20_000);
+                assert!(value["queues"].as_array().unwrap().len() > 1000);
+                assert_eq!(value["truncated"], true);
             }
         }
     }

@@ -411,6 +411,27 @@ impl Session {
         }
     }
 
+    /// A partition answered the farewell.
+    fn partition_gone(&mut self, cx: &mut Cx<'_, Event>) {
+        if let Farewell::Said(left) = &mut self.farewell {
+            *left = left.saturating_sub(1);
+        }
+        self.say_farewell(cx);
+    }
+
+    /// A partition is not there any more: what is in flight to it will never be answered, so the peer has to begin anew.
+    fn partition_lost(&mut self, cx: &mut Cx<'_, Event>, partition: &Handle<Event>) {
+        let Some(index) = self.partitions.iter().position(|known| known == partition) else {
+            return;
+        };
+        self.partitions.swap_remove(index);
+        if self.farewell == Farewell::NotSaid {
+            self.lose(cx, "a partition failed");
+        } else {
+            self.partition_gone(cx);
+        }
+    }
+
     fn farewell_done(&mut self, cx: &mut Cx<'_, Event>) {
         self.queues.clear();
         if self.phase == Phase::Lost {
@@ -594,12 +615,8 @@ impl Client<Event> for Session {
             Event::Opened(answer) => self.opened(cx, *answer),
             Event::Configured(answer) => self.configured(cx, *answer),
             Event::Closed(answer) => self.closed(cx, *answer),
-            Event::SessionGone { .. } => {
-                if let Farewell::Said(left) = &mut self.farewell {
-                    *left = left.saturating_sub(1);
-                }
-                self.say_farewell(cx);
-            }
+            Event::SessionGone { .. } => self.partition_gone(cx),
+            Event::PartitionLost { partition } => self.partition_lost(cx, &partition),
             Event::Superseded { by } => {
                 self.lose(cx, format!("replaced by session {by} of the same peer"))
             }

@@ -540,6 +540,7 @@ impl Session {
         let text = match command {
             Ok(Command::Query(request)) => return self.admin_query(cx, rid, style, request),
             Ok(Command::Help) => command::help(style),
+            Ok(Command::Stats) => command::stats(style, &self.context.stats),
             Err(text) => command::error(style, &text),
         };
         self.answer(rid, ControlBody::AdminResponse(AdminResponse { text }));
