@@ -80,7 +80,7 @@ fn vectors_cut_at_every_byte() {
 
 #[test]
 fn vectors_with_every_bit_flipped() {
-    for frame in VECTORS.iter().filter(|frame| frame.len() <= 160) {
+    for frame in VECTORS.iter().filter(|frame| frame.len() <= 100) {
         for bit in 0..frame.len() * 8 {
             let mut flipped = frame.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -153,7 +153,7 @@ proptest! {
         which in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
-        let mut frame = which.get(&*VECTORS).clone();
+        let mut frame = which.get(VECTORS.as_slice()).clone();
         for (index, byte) in changes {
             *index.get_mut(&mut frame) = byte;
         }
