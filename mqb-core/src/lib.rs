@@ -12,6 +12,7 @@
 mod ber;
 pub mod checksum;
 pub mod compress;
+pub mod config;
 pub mod control;
 pub mod data;
 pub mod error;
