@@ -516,20 +516,21 @@ impl Peer {
         all
     }
 
-    /// Exactly this many messages.
+    /// The next `count` messages; more of the same event are kept.
     #[track_caller]
     pub fn pushes(&mut self, count: usize) -> Vec<Push> {
         let mut all = Vec::new();
         while all.len() < count {
             let have = all.len();
-            all.extend(
-                self.wait_for(&format!("message {have} of {count}"), |event| match event {
-                    Event::Pushes(pushes) => Some(pushes.clone()),
-                    _ => None,
-                }),
-            );
+            all.extend(self.wait_for(&format!("message {have} of {count}"), |event| match event {
+                Event::Pushes(pushes) => Some(pushes.clone()),
+                _ => None,
+            }));
         }
-        assert_eq!(all.len(), count, "more messages than expected");
+        let rest = all.split_off(count);
+        if !rest.is_empty() {
+            self.stash.push_front(Event::Pushes(rest));
+        }
         all
     }
 
@@ -542,15 +543,10 @@ impl Peer {
         })
     }
 
-    /// The next single message; others of its event are kept.
+    /// The next message; others of its event are kept.
     #[track_caller]
     pub fn one_push(&mut self) -> Push {
-        let mut pushes = self.some_pushes();
-        let first = pushes.remove(0);
-        if !pushes.is_empty() {
-            self.stash.push_front(Event::Pushes(pushes));
-        }
-        first
+        self.pushes(1).remove(0)
     }
 
     /// Confirms messages of a queue's default stream.

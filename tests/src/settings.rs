@@ -59,3 +59,16 @@ pub fn queue_books(scrape: &Scrape, uri: &str) -> QueueBooks {
         depth: read("depth"),
     }
 }
+
+/// Heartbeats so fast that a test can wait for them.
+pub const FAST_HEARTBEATS: &str = "
+[session]
+heartbeat_interval = \"100ms\"
+heartbeat_misses = 3
+";
+
+/// A `[[domain]]` table.
+pub fn domain(name: &str, settings: &[(&str, &str)]) -> String {
+    let lines: String = settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+    format!("\n[[domain]]\nname = \"{name}\"\n{lines}")
+}
