@@ -522,10 +522,12 @@ impl Peer {
         let mut all = Vec::new();
         while all.len() < count {
             let have = all.len();
-            all.extend(self.wait_for(&format!("message {have} of {count}"), |event| match event {
-                Event::Pushes(pushes) => Some(pushes.clone()),
-                _ => None,
-            }));
+            all.extend(
+                self.wait_for(&format!("message {have} of {count}"), |event| match event {
+                    Event::Pushes(pushes) => Some(pushes.clone()),
+                    _ => None,
+                }),
+            );
         }
         let rest = all.split_off(count);
         if !rest.is_empty() {

@@ -69,6 +69,9 @@ heartbeat_misses = 3
 
 /// A `[[domain]]` table.
 pub fn domain(name: &str, settings: &[(&str, &str)]) -> String {
-    let lines: String = settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+    let lines: String = settings
+        .iter()
+        .map(|(key, value)| format!("{key} = {value}\n"))
+        .collect();
     format!("\n[[domain]]\nname = \"{name}\"\n{lines}")
 }
