@@ -196,3 +196,119 @@ impl InBuf {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn frame(length: usize) -> Vec<u8> {
+        let mut frame = u32::try_from(length).unwrap().to_be_bytes().to_vec();
+        frame.extend_from_slice(&[0x42, 2, 0, 0]);
+        frame.resize(length, length as u8);
+        frame
+    }
+
+    /// Frames that come in pieces, taken as a session does: by turns kept and recycled.
+    fn receive(pieces: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+        let mut input = InBuf::new();
+        let mut received = Vec::new();
+        for (index, piece) in pieces.enumerate() {
+            input.extend(&piece);
+            while let Some(frames) = input.take(&FrameLimits::BROKER, index % 3 == 0).unwrap() {
+                let mut at = 0;
+                while at < frames.end {
+                    let length = frame_length(&frames.data[at..], &FrameLimits::BROKER)
+                        .unwrap()
+                        .unwrap();
+                    received.push(frames.data[at..at + length].to_vec());
+                    at += length;
+                }
+                assert_eq!(at, frames.end);
+                if index % 2 == 0 {
+                    input.recycle(frames)
+                } else {
+                    input.keep_tail(&frames.data[frames.end..])
+                }
+            }
+        }
+        assert!(input.is_empty());
+        received
+    }
+
+    #[test]
+    fn frames_are_found_however_they_are_cut() {
+        let frames: Vec<_> = [8, 12, 300, 8, 70_000, 16, 8]
+            .into_iter()
+            .map(frame)
+            .collect();
+        let stream = frames.concat();
+        for step in [1, 2, 7, 8, 9, 4096, stream.len()] {
+            assert_eq!(
+                receive(stream.chunks(step).map(<[u8]>::to_vec)),
+                frames,
+                "step {step}"
+            );
+        }
+    }
+
+    #[test]
+    fn good_frames_before_a_bad_one_are_handed_out_first() {
+        let mut input = InBuf::new();
+        input.extend(&[frame(8), frame(12), vec![0; 4]].concat());
+        let frames = input.take(&FrameLimits::BROKER, false).unwrap().unwrap();
+        assert_eq!(frames.end, 20);
+        input.recycle(frames);
+        assert!(input.take(&FrameLimits::BROKER, false).is_err());
+        assert!(input.take(&FrameLimits::BROKER, false).is_err());
+    }
+
+    #[test]
+    fn memory_grows_with_what_comes_not_with_what_is_announced() {
+        let (mut far, near) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let mut input = InBuf::new();
+        assert_eq!(input.fill(&near).unwrap(), Fill::Empty);
+        far.write_all(&frame(60 << 20)[..1000]).unwrap();
+        assert_eq!(input.fill(&near).unwrap(), Fill::Drained(1000));
+        assert!(input.take(&FrameLimits::BROKER, false).unwrap().is_none());
+        assert_eq!(input.fill(&near).unwrap(), Fill::Empty);
+        assert!(
+            input.data.capacity() <= 16 << 10,
+            "{}",
+            input.data.capacity()
+        );
+        drop(far);
+        assert_eq!(input.fill(&near).unwrap(), Fill::Eof);
+    }
+
+    #[test]
+    fn a_large_frame_is_received_in_few_steps_and_nearly_no_surplus() {
+        let (mut far, near) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let length = 20 << 20;
+        let writer = std::thread::spawn(move || far.write_all(&frame(length)).unwrap());
+        let mut input = InBuf::new();
+        let mut grown = 0;
+        let mut capacity = 0;
+        let frames = loop {
+            if input.fill(&near).unwrap() == Fill::Empty {
+                std::thread::yield_now();
+                continue;
+            }
+            if input.data.capacity() != capacity {
+                capacity = input.data.capacity();
+                grown += 1;
+            }
+            if let Some(frames) = input.take(&FrameLimits::BROKER, false).unwrap() {
+                break frames;
+            }
+        };
+        writer.join().unwrap();
+        assert_eq!(frames.end, length);
+        assert!(grown < 40, "grown {grown} times");
+        assert!(capacity < length + READ_MAX * 2, "{capacity}");
+    }
+}

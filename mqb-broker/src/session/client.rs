@@ -108,6 +108,8 @@ pub struct Session {
     /// Heartbeat requests without anything received since.
     misses: u32,
     bytes_in_at_check: u64,
+    /// At the last check the peer had closed and its last bytes could not be taken.
+    was_closed_at_check: bool,
     /// Why the connection ends, once that is decided.
     cause: Option<Cow<'static, str>>,
     is_closing_logged: bool,
@@ -156,6 +158,7 @@ impl Session {
             timer: None,
             misses: 0,
             bytes_in_at_check: 0,
+            was_closed_at_check: false,
             cause: None,
             is_closing_logged: false,
             oddity_logged: false,
@@ -510,6 +513,12 @@ impl Session {
             .is_some_and(|since| now.since(since) >= stall_limit)
         {
             return self.lose(cx, "the peer does not read");
+        }
+        if link.is_peer_closed() && !self.may_read() {
+            // What it sent before is still wanted, but not for ever.
+            if std::mem::replace(&mut self.was_closed_at_check, true) {
+                return self.lose(cx, "closed by the peer");
+            }
         }
         self.expire_requests(cx);
         if !self.is_alive() {

@@ -204,3 +204,117 @@ pub fn refusal(put: &Put<'_>, makes_guids: bool) -> Ack {
         status: AckStatus::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use mqb_core::properties::PropertiesBuilder;
+    use mqb_core::wire::{Event as WireEvent, PutBuilder, PutFlags, PutHead, PutIter};
+
+    use super::*;
+
+    /// A PUT event with one message, its checksum right.
+    fn event(data: &[u8], format: DataFormat) -> Vec<u8> {
+        let head = PutHead {
+            guid: Guid([1; 16]),
+            flags: PutFlags::of(true, format),
+            compression: format.compression(),
+            schema: format.schema_id(),
+            crc: checksum::crc32c(data),
+            ..PutHead::default()
+        };
+        let mut out = Vec::new();
+        let mut builder = PutBuilder::begin(&mut out);
+        builder.append_copy(&mut out, &head, data).unwrap();
+        builder.finish(&mut out);
+        out
+    }
+
+    fn judge(event: &[u8]) -> Result<Judged, DataFault> {
+        let put = PutIter::new(&WireEvent::parse(event).unwrap())
+            .next()
+            .unwrap()
+            .unwrap();
+        Judge::default().judge(&put)
+    }
+
+    fn packed(style: PropertiesStyle, payload: &[u8]) -> (Vec<u8>, DataFormat) {
+        let mut properties = PropertiesBuilder::new();
+        properties
+            .set_string("name", &"value ".repeat(400))
+            .unwrap();
+        properties.set_int32("number", 7).unwrap();
+        let mut data = Vec::new();
+        let format = data::pack(&properties, style, payload, Compression::Zlib, &mut data).unwrap();
+        (data, format)
+    }
+
+    fn deflated(data: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        mqb_core::compress::deflate(data, &mut out);
+        out
+    }
+
+    #[test]
+    fn good_messages_pass_as_they_came() {
+        let (new, new_format) = packed(PropertiesStyle::New, &[b'z'; 5000]);
+        assert_eq!(new_format.compression(), Compression::Zlib);
+        let zlib = DataFormat::new(Compression::Zlib, None);
+        for (data, format) in [
+            (b"x".to_vec(), DataFormat::PLAIN),
+            (new, new_format),
+            (deflated(b"payload"), zlib),
+        ] {
+            assert_eq!(judge(&event(&data, format)), Ok(Judged::AsIs(format)));
+        }
+    }
+
+    #[test]
+    fn compressed_old_style_properties_are_inflated_and_can_be_read() {
+        let (data, format) = packed(PropertiesStyle::Old, &[b'z'; 5000]);
+        assert_eq!(format.compression(), Compression::Zlib);
+        match judge(&event(&data, format)).unwrap() {
+            Judged::Inflated(format, data) => {
+                assert_eq!(
+                    format,
+                    DataFormat::new(Compression::None, Some(PropertiesStyle::Old))
+                );
+                let properties = Properties::parse(&data, PropertiesStyle::Old).unwrap();
+                assert_eq!(properties.count(), 2);
+                assert_eq!(&data[properties.area_length()..], [b'z'; 5000]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_would_kill_or_starve_a_consumer_is_refused() {
+        let zlib = DataFormat::new(Compression::Zlib, None);
+        let old = DataFormat::new(Compression::None, Some(PropertiesStyle::Old));
+        let new = DataFormat::new(Compression::None, Some(PropertiesStyle::New));
+        let (area, _) = packed(PropertiesStyle::New, b"x");
+        let bomb = deflated(&vec![0; INFLATED_BYTES_MAX + 1]);
+        for (data, format) in [
+            (b"".to_vec(), DataFormat::PLAIN),
+            (b"no zlib at all".to_vec(), zlib),
+            (deflated(b""), zlib),
+            (bomb, zlib),
+            (b"no properties".to_vec(), old),
+            (b"no properties".to_vec(), new),
+            (area[..area.len() - 1].to_vec(), new),
+        ] {
+            assert!(
+                judge(&event(&data, format)).is_err(),
+                "{format:?} {} bytes",
+                data.len()
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_checksum_is_found() {
+        let mut bytes = event(b"payload", DataFormat::PLAIN);
+        let at = bytes.len() - 8;
+        bytes[at] ^= 1;
+        assert!(matches!(judge(&bytes), Err(DataFault::Checksum { .. })));
+    }
+}
