@@ -32,7 +32,9 @@ pub fn median(samples: &mut [f64]) -> f64 {
 /// One line about the machine, as far as it says what it is.
 pub fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     format!(
         "{} x {}, load average {}",
