@@ -5,6 +5,7 @@ use mqb_tests::broker::Setup;
 use mqb_tests::load;
 use mqb_tests::raw::Peer;
 use mqb_tests::sdk::Script;
+use mqb_tests::settings;
 use mqb_tests::with_processors;
 
 with_processors! {
@@ -98,6 +99,22 @@ with_processors! {
         let ids: Vec<u64> = heir.pushes(50).iter().map(|push| load::verify(&push.data)).collect();
         assert_eq!(ids, (0..50).collect::<Vec<u64>>(), "in order");
     }
+}
+
+/// Every option of a session, and every ack callback called once, with its own message's GUID.
+#[test]
+fn session_options_and_ack_callbacks() {
+    let broker = Setup::processors(2).start();
+    let done = Script::run("options", &broker.uri(), &["bmq://options/q"]);
+    assert_eq!(done[0]["posted"], 800);
+}
+
+/// A full queue says so in the SDK's words.
+#[test]
+fn a_full_queue_is_told_by_its_name() {
+    let config = settings::domain("small", &[("max_messages", "10")]);
+    let broker = Setup::processors(2).config(config).start();
+    Script::run("quota", &broker.uri(), &["bmq://small/q", "10"]);
 }
 
 /// A refused open tells why and leaves the session as it was.
