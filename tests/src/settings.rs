@@ -11,7 +11,7 @@ segment_size = \"1MiB\"
 /// Little memory for messages, so that a test sees at once what is held beyond it.
 pub const SMALL_MEMORY: &str = "
 [storage]
-memory_budget = \"32MiB\"
+cache_size = \"32MiB\"
 ";
 
 /// What the metrics page says about one queue.
@@ -62,9 +62,9 @@ pub fn queue_books(scrape: &Scrape, uri: &str) -> QueueBooks {
 
 /// Heartbeats so fast that a test can wait for them.
 pub const FAST_HEARTBEATS: &str = "
-[session]
-heartbeat_interval = \"100ms\"
-heartbeat_misses = 3
+[heartbeat]
+interval = \"100ms\"
+misses = 3
 ";
 
 /// A `[[domain]]` table.

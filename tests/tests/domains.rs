@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mqb_tests::broker::{Broker, Setup};
 use mqb_tests::load;
-use mqb_tests::raw::{End, Peer, READ, Subscription, WRITE};
+use mqb_tests::raw::{self, End, Peer, READ, Subscription, WRITE};
 use mqb_tests::settings::{domain, queue_books};
 use mqb_tests::wait::{self, PATIENCE};
 use mqb_tests::wire::{self, Put};
@@ -194,4 +194,45 @@ fn heartbeats() {
     );
     let (events, _) = java.collect(Duration::from_millis(500), |_| false);
     assert!(events.is_empty(), "{events:?}");
+}
+
+/// Domains come into being at their first use, up to a cap; a domain beyond it, or an unknown one where that is switched off,
+/// is refused in words.
+#[test]
+fn domains_are_capped() {
+    let broker = Setup::processors(2).config("[domains]\nmax = 3\n").start();
+    let mut peer = Peer::connect(broker.address());
+    for number in 0..3 {
+        peer.open_write(&format!("bmq://domain{number}/q"), number);
+    }
+    peer.open_write("bmq://domain0/other", 3);
+    let response = peer.call(raw::open_request("bmq://domain3/q", 4, WRITE));
+    assert_eq!(response["status"]["category"], "E_REFUSED", "{response}");
+
+    let config = ["[domains]\nauto_create = false\n", &domain("known", &[])].concat();
+    let broker = Setup::processors(2).config(config).start();
+    let mut peer = Peer::connect(broker.address());
+    peer.open_write("bmq://known/q", 0);
+    let response = peer.call(raw::open_request("bmq://unknown/q", 1, WRITE));
+    assert!(["E_REFUSED", "E_UNKNOWN"].contains(&response["status"]["category"].as_str().expect("refused")), "{response}");
+}
+
+/// Numbers of producers, consumers and queues have caps too, and closing makes room.
+#[test]
+fn producers_consumers_and_queues_are_capped() {
+    let caps = [("max_producers", "1"), ("max_consumers", "1"), ("max_queues", "2")];
+    let broker = Setup::processors(2).config(domain("capped", &caps)).start();
+    let mut first = Peer::connect(broker.address());
+    first.open("bmq://capped/a", 0, READ | WRITE);
+    first.configure(0, &[Subscription::new(1)]);
+    let mut second = Peer::connect(broker.address());
+    for flags in [READ, WRITE] {
+        let response = second.call(raw::open_request("bmq://capped/a", 0, flags));
+        assert_eq!(response["status"]["category"], "E_UNKNOWN", "{response}");
+    }
+    second.open_write("bmq://capped/b", 1);
+    let response = second.call(raw::open_request("bmq://capped/c", 2, WRITE));
+    assert_eq!(response["status"]["category"], "E_REFUSED", "{response}");
+    first.close("bmq://capped/a", 0, READ | WRITE);
+    second.open_read("bmq://capped/a", 3);
 }
