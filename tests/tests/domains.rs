@@ -214,13 +214,21 @@ fn domains_are_capped() {
     let mut peer = Peer::connect(broker.address());
     peer.open_write("bmq://known/q", 0);
     let response = peer.call(raw::open_request("bmq://unknown/q", 1, WRITE));
-    assert!(["E_REFUSED", "E_UNKNOWN"].contains(&response["status"]["category"].as_str().expect("refused")), "{response}");
+    assert!(
+        ["E_REFUSED", "E_UNKNOWN"]
+            .contains(&response["status"]["category"].as_str().expect("refused")),
+        "{response}"
+    );
 }
 
 /// Numbers of producers, consumers and queues have caps too, and closing makes room.
 #[test]
 fn producers_consumers_and_queues_are_capped() {
-    let caps = [("max_producers", "1"), ("max_consumers", "1"), ("max_queues", "2")];
+    let caps = [
+        ("max_producers", "1"),
+        ("max_consumers", "1"),
+        ("max_queues", "2"),
+    ];
     let broker = Setup::processors(2).config(domain("capped", &caps)).start();
     let mut first = Peer::connect(broker.address());
     first.open("bmq://capped/a", 0, READ | WRITE);
