@@ -7,6 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use bytes::Bytes;
 use mio::Interest;
 use mio::net::TcpStream;
 use mqb_core::error::FrameError;
@@ -120,19 +121,9 @@ impl Connection {
         self.input.take(limits, only_first)
     }
 
-    /// As [`InBuf::keep_tail`].
-    pub fn keep_tail(&mut self, tail: &[u8]) {
-        self.input.keep_tail(tail);
-    }
-
-    /// As [`InBuf::recycle`].
-    pub fn recycle(&mut self, frames: Frames) {
-        self.input.recycle(frames);
-    }
-
-    /// Whether part of a frame has been received.
-    pub fn has_partial_input(&self) -> bool {
-        !self.input.is_empty()
+    /// As [`InBuf::go_on`].
+    pub fn go_on(&mut self, batch: Bytes, end: usize) {
+        self.input.go_on(batch, end);
     }
 
     /// Writes what the socket takes. **Errors**: of the socket.

@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use bytes::Bytes;
 use mqb_core::error::FrameError;
 use mqb_core::wire::{FrameLimits, frame_length};
 
@@ -14,6 +15,8 @@ use mqb_core::wire::{FrameLimits, frame_length};
 /// busy one needs few calls.
 const READ_MIN: usize = 4 << 10;
 const READ_MAX: usize = 256 << 10;
+/// Largest memory kept for reuse.
+const SPARE_MAX: usize = 2 * READ_MAX;
 
 /// Outcome of [`InBuf::fill`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +44,8 @@ pub struct Frames {
 #[derive(Debug)]
 pub struct InBuf {
     data: Vec<u8>,
+    /// The last batch whose memory its user kept: used again if it is free by the time it is needed.
+    spare: Bytes,
     /// Frame boundaries before this were found: no frame is looked at twice.
     scanned: usize,
     /// Total length of the incomplete frame at `scanned`, once known.
@@ -59,6 +64,7 @@ impl InBuf {
     pub fn new() -> Self {
         Self {
             data: Vec::new(),
+            spare: Bytes::new(),
             scanned: 0,
             expected: None,
             read_size: READ_MIN,
@@ -145,22 +151,36 @@ impl InBuf {
         }
     }
 
-    /// Goes on behind a batch whose memory its user keeps: only the unfinished rest is copied.
-    pub fn keep_tail(&mut self, tail: &[u8]) {
+    /// Goes on behind a batch, of which the first `end` bytes were handled and whose memory may be referred to from
+    /// elsewhere: only the unfinished rest is copied.
+    pub fn go_on(&mut self, batch: Bytes, end: usize) {
         debug_assert!(
             self.data.is_empty(),
             "a batch is finished before the next read"
         );
-        self.data = Vec::with_capacity(if tail.is_empty() {
-            0
-        } else {
-            tail.len().max(self.read_size)
-        });
-        self.data.extend_from_slice(tail);
+        if batch.is_unique() {
+            return self.recycle(Frames {
+                data: Vec::from(batch),
+                end,
+            });
+        }
+        let tail = &batch[end..];
+        let mut spare = std::mem::take(&mut self.spare);
+        if spare.is_unique() {
+            spare.truncate(0);
+            self.data = Vec::from(spare);
+        }
+        if !tail.is_empty() {
+            self.data.reserve_exact(tail.len().max(self.read_size));
+            self.data.extend_from_slice(tail);
+        }
+        if batch.len() <= SPARE_MAX {
+            self.spare = batch;
+        }
     }
 
     /// Goes on behind a batch whose memory is free again.
-    pub fn recycle(&mut self, frames: Frames) {
+    fn recycle(&mut self, frames: Frames) {
         debug_assert!(
             self.data.is_empty(),
             "a batch is finished before the next read"
@@ -215,6 +235,7 @@ mod tests {
     fn receive(pieces: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
         let mut input = InBuf::new();
         let mut received = Vec::new();
+        let mut kept = Vec::new();
         for (index, piece) in pieces.enumerate() {
             input.extend(&piece);
             while let Some(frames) = input.take(&FrameLimits::BROKER, index % 3 == 0).unwrap() {
@@ -227,11 +248,11 @@ mod tests {
                     at += length;
                 }
                 assert_eq!(at, frames.end);
+                let batch = Bytes::from(frames.data);
                 if index % 2 == 0 {
-                    input.recycle(frames)
-                } else {
-                    input.keep_tail(&frames.data[frames.end..])
+                    kept.push(batch.clone())
                 }
+                input.go_on(batch, frames.end);
             }
         }
         assert!(input.is_empty());
@@ -260,7 +281,7 @@ mod tests {
         input.extend(&[frame(8), frame(12), vec![0; 4]].concat());
         let frames = input.take(&FrameLimits::BROKER, false).unwrap().unwrap();
         assert_eq!(frames.end, 20);
-        input.recycle(frames);
+        input.go_on(Bytes::from(frames.data), frames.end);
         assert!(input.take(&FrameLimits::BROKER, false).is_err());
         assert!(input.take(&FrameLimits::BROKER, false).is_err());
     }

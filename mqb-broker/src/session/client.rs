@@ -281,14 +281,8 @@ impl Session {
         }
         self.deliver(cx);
         self.inbound.end();
-        let Some(link) = &mut self.link else { return };
-        if batch.is_unique() {
-            link.recycle(Frames {
-                data: Vec::from(batch),
-                end,
-            });
-        } else {
-            link.keep_tail(&batch[end..]);
+        if let Some(link) = &mut self.link {
+            link.go_on(batch, end);
         }
     }
 

@@ -24,13 +24,13 @@ impl Session {
 
     fn put(&mut self, cx: &mut Cx<'_, Event>, put: &Put<'_>, at: usize) {
         let makes_guids = self.peer.as_ref().is_some_and(|peer| peer.makes_guids);
-        let is_writable = self
+        let queue = self
             .queues
             .get(put.queue)
-            .is_some_and(|queue| queue.is_writable());
-        if !is_writable || (makes_guids && put.guid.is_unset()) {
+            .filter(|queue| queue.is_writable());
+        let Some(queue) = queue.filter(|_| !makes_guids || !put.guid.is_unset()) else {
             return self.refuse_put(put, makes_guids, "no queue to write to, or no GUID");
-        }
+        };
         let judged = match self.judge.judge(put) {
             Ok(judged) => judged,
             Err(fault) => return self.refuse_put(put, makes_guids, &fault.to_string()),
@@ -39,10 +39,13 @@ impl Session {
             (put.guid, 0, put.flags.ack_requested())
         } else {
             let correlation = put.correlation_id();
-            (self.make_guid(cx), correlation, correlation != 0)
-        };
-        let Some(queue) = self.queues.get(put.queue) else {
-            return;
+            let elapsed = cx.now().since(self.started_at).as_nanos();
+            let guids = self.guids.get_or_insert_with(put::guid_generator);
+            (
+                guids.make(u64::try_from(elapsed).unwrap_or(u64::MAX)),
+                correlation,
+                correlation != 0,
+            )
         };
         match judged {
             Judged::AsIs(format) => {
@@ -81,13 +84,6 @@ impl Session {
                 cx.post(&target, Event::Puts(Box::new(batch)));
             }
         }
-    }
-
-    fn make_guid(&mut self, cx: &Cx<'_, Event>) -> Guid {
-        let elapsed = cx.now().since(self.started_at).as_nanos();
-        self.guids
-            .get_or_insert_with(put::guid_generator)
-            .make(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
     /// A refusal is told whether or not an ACK was asked for.

@@ -427,12 +427,22 @@ impl Peer {
         }
     }
 
+    /// The next event that is not a question whether this peer is there.
     pub(crate) fn expect(&mut self) -> Frame {
-        self.frame().expect("the broker closed the connection")
+        self.next_frame().expect("the broker closed the connection")
+    }
+
+    fn next_frame(&mut self) -> Option<Frame> {
+        loop {
+            match self.frame() {
+                Some(frame) if frame.kind() == EventKind::HeartbeatRequest => {}
+                other => return other,
+            }
+        }
     }
 
     pub(crate) fn is_closed(&mut self) -> bool {
-        self.frame().is_none()
+        self.next_frame().is_none()
     }
 
     pub(crate) fn negotiate(&mut self) {
