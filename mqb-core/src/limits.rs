@@ -17,6 +17,8 @@ pub const PUSH_EVENT_BYTES_MAX: usize = (66 << 20) + 4096;
 pub const PUSH_EVENT_BYTES_MAX_RECEIVED: usize = 512 << 20;
 /// Largest event of any other kind: control, authentication, confirm, ack, reject.
 pub const OTHER_EVENT_BYTES_MAX: usize = 1 << 20;
+/// Largest event of any other kind that a client takes from a broker: answers to operators' commands can be long.
+pub const OTHER_EVENT_BYTES_MAX_RECEIVED: usize = 16 << 20;
 /// Largest event of any kind before the negotiation is done.
 pub const HANDSHAKE_EVENT_BYTES_MAX: usize = 64 << 10;
 /// Largest event of a kind that has no body.
@@ -54,10 +56,10 @@ pub const INFLATED_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
 /// Bytes of a queue's name, as in the reference.
 pub const QUEUE_NAME_BYTES_MAX: usize = 64;
-/// Bytes of a domain with its tier.
-pub const DOMAIN_BYTES_MAX: usize = 128;
+/// Bytes of a domain with its tier. The reference keeps a file of this name per domain.
+pub const DOMAIN_BYTES_MAX: usize = 255;
 /// Bytes of an app id.
-pub const APP_ID_BYTES_MAX: usize = 64;
+pub const APP_ID_BYTES_MAX: usize = 255;
 /// Bytes of a whole queue URI.
 pub const URI_BYTES_MAX: usize =
     6 + DOMAIN_BYTES_MAX + 1 + QUEUE_NAME_BYTES_MAX + 4 + APP_ID_BYTES_MAX;
@@ -73,6 +75,7 @@ const _: () = assert!(MESSAGE_BYTES_MAX + 4096 + PUSH_IDS_MAX * 4 <= PUSH_EVENT_
 const _: () = assert!(PUSH_EVENT_BYTES_MAX <= PUSH_EVENT_BYTES_MAX_RECEIVED);
 const _: () = assert!(PUSH_EVENT_BYTES_MAX_RECEIVED <= i32::MAX as usize);
 const _: () = assert!(PUT_EVENT_BYTES_MAX / WORD_BYTES <= MESSAGE_WORDS_MAX);
+const _: () = assert!(OTHER_EVENT_BYTES_MAX <= OTHER_EVENT_BYTES_MAX_RECEIVED);
 const _: () = assert!(HANDSHAKE_EVENT_BYTES_MAX <= OTHER_EVENT_BYTES_MAX);
 const _: () = assert!(PROPERTIES_AREA_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(PROPERTIES_AREA_BYTES_MAX <= (1 << 26));

@@ -171,9 +171,9 @@ mod tests {
     fn good_ones_round_trip() {
         let long = format!(
             "bmq://{}/{}?id={}",
-            "d".repeat(128),
+            "d".repeat(255),
             "q".repeat(64),
-            "a".repeat(64)
+            "a".repeat(255)
         );
         assert_eq!(long.len(), crate::limits::URI_BYTES_MAX);
         for text in [
@@ -192,8 +192,8 @@ mod tests {
     fn bad_ones_are_refused_with_the_part_at_fault() {
         use UriError::{AppId, Domain, Queue, Scheme, Tier};
         let long_queue = format!("bmq://d/{}", "q".repeat(65));
-        let long_domain = format!("bmq://{}/q", "d".repeat(129));
-        let long_app = format!("bmq://d/q?id={}", "a".repeat(65));
+        let long_domain = format!("bmq://{}/q", "d".repeat(256));
+        let long_app = format!("bmq://d/q?id={}", "a".repeat(256));
         for (text, error) in [
             ("", Scheme),
             ("bmq:/d/q", Scheme),

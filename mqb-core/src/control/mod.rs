@@ -25,7 +25,7 @@ pub use schema::{
 };
 
 use crate::error::SchemaError;
-use crate::limits::OTHER_EVENT_BYTES_MAX;
+use crate::limits;
 use crate::wire::{Event, EventBuilder, EventKind, padding, strip_padding};
 
 /// How a document is written.
@@ -106,11 +106,14 @@ pub fn encode<M: Document>(encoding: Encoding, document: &M, out: &mut Vec<u8>) 
 }
 
 /// Appends a whole event: header, document, padding. Returns its length in bytes.
+///
+/// The one document that can be long is an [`AdminResponse`]: a client takes [`limits::OTHER_EVENT_BYTES_MAX_RECEIVED`],
+/// and it is for the caller to keep the text below.
 pub fn encode_event<M: Document>(encoding: Encoding, document: &M, out: &mut Vec<u8>) -> usize {
     let event = EventBuilder::begin(
         M::KIND,
         encoding.type_specific(),
-        OTHER_EVENT_BYTES_MAX,
+        limits::OTHER_EVENT_BYTES_MAX_RECEIVED,
         out,
     );
     let start = out.len();

@@ -24,8 +24,8 @@ pub(crate) struct Message<'a> {
     pub(crate) header: &'a [u8],
     pub(crate) options: &'a [u8],
     pub(crate) data: &'a [u8],
-    /// The padding count as found; `data` is empty when it is bad. 0 where there is no data area.
-    pub(crate) padding: u8,
+    /// A padding count that is not one; `data` is empty then.
+    pub(crate) bad_padding: Option<u8>,
     /// Where `data` begins, from the start of the message.
     pub(crate) data_offset: usize,
 }
@@ -67,9 +67,9 @@ pub(crate) fn split_message<'a>(
     let (message, rest) = bytes.split_at(size);
     let data_offset = (header_words + options_words) * WORD_BYTES;
     let area = &message[data_offset..];
-    let (data, padding) = match strip_padding(area) {
-        Ok(data) => (data, (area.len() - data.len()) as u8),
-        Err(count) => (&area[..0], count),
+    let (data, bad_padding) = match strip_padding(area) {
+        Ok(data) => (data, None),
+        Err(count) => (&area[..0], (!area.is_empty()).then_some(count)),
     };
     let message = Message {
         flags: (first >> 28) as u8,
@@ -77,7 +77,7 @@ pub(crate) fn split_message<'a>(
         header: &message[..header_words * WORD_BYTES],
         options: &message[header_words * WORD_BYTES..data_offset],
         data,
-        padding,
+        bad_padding,
         data_offset,
     };
     Ok((message, rest))
@@ -114,15 +114,11 @@ pub(crate) fn announced_format(
     Ok(DataFormat::new(compression, properties))
 }
 
-/// Whether a data area of this size can be in a message, and the padding that was found.
+/// Whether there is data of an allowed size, well padded.
 #[inline]
-pub(crate) fn check_area(data: &[u8], padding: u8) -> Result<(), DataFault> {
-    if !(1..=4).contains(&padding) {
-        return Err(if padding == 0 && data.is_empty() {
-            DataFault::Empty
-        } else {
-            DataFault::Padding(padding)
-        });
+pub(crate) fn check_area(data: &[u8], bad_padding: Option<u8>) -> Result<(), DataFault> {
+    if let Some(count) = bad_padding {
+        return Err(DataFault::Padding(count));
     }
     if data.is_empty() {
         return Err(DataFault::Empty);

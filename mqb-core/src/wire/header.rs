@@ -106,7 +106,7 @@ impl FrameLimits {
         put: limits::OTHER_EVENT_BYTES_MAX,
         push: limits::PUSH_EVENT_BYTES_MAX_RECEIVED,
         heartbeat: limits::HEARTBEAT_EVENT_BYTES_MAX,
-        other: limits::OTHER_EVENT_BYTES_MAX,
+        other: limits::OTHER_EVENT_BYTES_MAX_RECEIVED,
     };
 
     /// The limit for `kind`.

@@ -74,7 +74,7 @@ pub struct Push<'a> {
     /// Where `data` begins in the frame. **Units**: bytes.
     pub data_offset: usize,
     compression: u8,
-    padding: u8,
+    bad_padding: Option<u8>,
 }
 
 impl<'a> Push<'a> {
@@ -91,7 +91,7 @@ impl<'a> Push<'a> {
     /// **Errors**: this message cannot be delivered to the application.
     #[inline]
     pub fn format(&self) -> Result<DataFormat, DataFault> {
-        match check_area(self.data, self.padding) {
+        match check_area(self.data, self.bad_padding) {
             Ok(()) | Err(DataFault::Empty | DataFault::TooBig(_)) => {}
             Err(fault) => return Err(fault),
         }
@@ -141,7 +141,7 @@ impl<'a> Iterator for PushIter<'a> {
             data: message.data,
             data_offset: self.offset + message.data_offset,
             compression: message.compression,
-            padding: message.padding,
+            bad_padding: message.bad_padding,
         };
         self.offset += self.rest.len() - rest.len();
         self.rest = rest;
@@ -224,6 +224,7 @@ impl PushBuilder {
             return Err(EventFull);
         }
         let options_bytes = if ids.is_empty() { 0 } else { 4 + 4 * ids.len() };
+        out.reserve(HEADER_BYTES + options_bytes + limits::WORD_BYTES);
         self.header(out, head, options_bytes, data_length)?;
         if !ids.is_empty() {
             out.extend_from_slice(&option_header(

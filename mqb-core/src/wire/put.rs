@@ -77,7 +77,7 @@ pub struct Put<'a> {
     /// Where `data` begins in the frame. **Units**: bytes.
     pub data_offset: usize,
     compression: u8,
-    padding: u8,
+    bad_padding: Option<u8>,
 }
 
 impl<'a> Put<'a> {
@@ -92,7 +92,7 @@ impl<'a> Put<'a> {
     /// **Errors**: this message must be refused; the ones behind it are not affected.
     #[inline]
     pub fn format(&self) -> Result<DataFormat, DataFault> {
-        check_area(self.data, self.padding)?;
+        check_area(self.data, self.bad_padding)?;
         announced_format(self.flags.0, self.compression, self.schema)
     }
 
@@ -164,7 +164,7 @@ impl<'a> Iterator for PutIter<'a> {
             data: message.data,
             data_offset: self.offset + message.data_offset,
             compression: message.compression,
-            padding: message.padding,
+            bad_padding: message.bad_padding,
         };
         self.offset += self.rest.len() - rest.len();
         self.rest = rest;
