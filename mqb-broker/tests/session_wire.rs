@@ -48,7 +48,11 @@ fn a_whole_life_from_negotiation_to_disconnect() {
         push_on_configure: vec![10, 100_000, 2 << 20, 11],
         ..Script::default()
     };
-    let broker = Broker::start(SessionSettings::default(), script);
+    let settings = SessionSettings {
+        linger_timeout: Duration::from_millis(200),
+        ..SessionSettings::default()
+    };
+    let broker = Broker::start(settings, script);
     let mut peer = broker.connect();
     peer.negotiate();
     peer.open("bmq://d/q", 0, READ | WRITE);
@@ -83,7 +87,7 @@ fn a_whole_life_from_negotiation_to_disconnect() {
         peer.call(disconnect()),
         ControlBody::DisconnectResponse(_)
     ));
-    // Nothing follows, and the broker's side ends first: it has no more to say.
+    // Nothing follows; a peer that does not close is cut off in the end.
     assert!(peer.is_closed());
     drop(peer);
     for seen in [

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use mio::Interest;
@@ -13,10 +14,18 @@ use mio::net::TcpStream;
 use mqb_core::error::FrameError;
 use mqb_core::wire::FrameLimits;
 use mqb_dispatcher::{Cx, IoToken, Monotonic, Readiness};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::inbuf::{Fill, Frames, InBuf};
 use super::outbuf::{OutBuf, Progress};
 use crate::event::Event;
+
+/// A silent connection is probed by the operating system after this,
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// again after this,
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// and given up after so many probes: within a minute in all.
+const KEEPALIVE_PROBES: u32 = 5;
 
 /// A connection.
 pub struct Connection {
@@ -47,6 +56,12 @@ impl Connection {
     ) -> io::Result<Self> {
         // Batches are written whole, once per turn: waiting for more would only add delay.
         stream.set_nodelay(true)?;
+        // Finds hosts that vanished without a word, even if their peers know no heartbeats.
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_IDLE)
+            .with_interval(KEEPALIVE_INTERVAL)
+            .with_retries(KEEPALIVE_PROBES);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         let token = cx.register_io(&mut stream, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Self {
             stream,

@@ -102,6 +102,8 @@ pub struct Session {
     pub(super) disconnect_rid: Option<i32>,
     farewell: Farewell,
     is_graceful: bool,
+    /// Lingering for a peer that said goodbye itself.
+    is_goodbye: bool,
     /// The registry knows of this session.
     pub(super) is_announced: bool,
     timer: Option<TimerId>,
@@ -154,6 +156,7 @@ impl Session {
             disconnect_rid: None,
             farewell: Farewell::NotSaid,
             is_graceful: false,
+            is_goodbye: false,
             is_announced: false,
             timer: None,
             misses: 0,
@@ -436,6 +439,8 @@ impl Session {
         }
         self.session_down(cx);
         if let Some(rid) = self.disconnect_rid.take() {
+            // The peer closes when it has read this; it is used to the broker's side staying open until then.
+            self.is_goodbye = true;
             self.answer(rid, ControlBody::DisconnectResponse(Empty {}));
         }
         self.linger(cx, "disconnect");
@@ -599,7 +604,7 @@ impl Session {
         };
         let buffer = self.output.sealed();
         link.flush(buffer, cx.now())?;
-        if self.phase == Phase::Lingering && buffer.is_empty() {
+        if self.phase == Phase::Lingering && !self.is_goodbye && buffer.is_empty() {
             link.shut_down_writing();
         }
         Ok(())
