@@ -25,6 +25,7 @@ mod ids;
 pub mod limits;
 pub mod properties;
 pub mod uri;
+pub mod log;
 pub mod wire;
 
 pub use format::{Compression, DataFormat, PropertiesStyle};
