@@ -4,3 +4,4 @@ pub mod admin;
 pub mod event;
 pub mod net;
 pub mod session;
+pub mod storage;

@@ -23,9 +23,9 @@ pub mod fuzz;
 mod guid;
 mod ids;
 pub mod limits;
+pub mod log;
 pub mod properties;
 pub mod uri;
-pub mod log;
 pub mod wire;
 
 pub use format::{Compression, DataFormat, PropertiesStyle};

@@ -22,8 +22,14 @@ pub use bitmap::Bitmap;
 pub use checkpoint::{Checkpoint, QueueCounters, QueueState, SegmentState, WindowFile};
 pub use entry::{ENTRY_HEADER_LEN, EntryHeader, EntryKind};
 pub use frame::{FRAME_HEADER_LEN, Frame, FrameHeader, FrameKind, Frames, find_frame, frame_len};
-pub use local::{CARRIED_HEADER_LEN, HardState, SegmentInfo, SegmentRole, WindowItem, WindowRun, carried_items, push_carried_header};
-pub use record::{PUT_HEADER_LEN, PutRecord, Record, RecordHeader, Records, SETTLE_LEN, push_queue_created, push_queue_removed, push_settle, put_header};
+pub use local::{
+    CARRIED_HEADER_LEN, HardState, SegmentInfo, SegmentRole, WindowItem, WindowRun, carried_items,
+    push_carried_header,
+};
+pub use record::{
+    PUT_HEADER_LEN, PutRecord, Record, RecordHeader, Records, SETTLE_LEN, push_queue_created,
+    push_queue_removed, push_settle, put_header,
+};
 
 use crate::Sequence;
 
@@ -81,7 +87,10 @@ pub fn last_sequence(index: Index) -> Sequence {
 /// Entry and offset in it of the record with this sequence.
 #[inline]
 pub fn place(sequence: Sequence) -> (Index, usize) {
-    (Index(sequence.0 >> SLOT_BITS), ((sequence.0 & ((1 << SLOT_BITS) - 1)) << 3) as usize)
+    (
+        Index(sequence.0 >> SLOT_BITS),
+        ((sequence.0 & ((1 << SLOT_BITS) - 1)) << 3) as usize,
+    )
 }
 
 /// Why bytes are not what they should be.
@@ -90,19 +99,48 @@ pub fn place(sequence: Sequence) -> (Index, usize) {
 pub enum LogError {
     /// Fewer bytes than the structure needs.
     #[error("{what} cut off: {have} bytes of {need}")]
-    Short { what: &'static str, have: usize, need: usize },
+    Short {
+        /// Which structure.
+        what: &'static str,
+        /// Bytes there are.
+        have: usize,
+        /// Bytes it takes.
+        need: usize,
+    },
     /// The magic number is another one: nothing was written here, or something else.
     #[error("not a {what}")]
-    Magic { what: &'static str },
+    Magic {
+        /// Which structure was looked for.
+        what: &'static str,
+    },
     /// Checksum does not match.
     #[error("checksum of {what} is {found:#010x}, expected {expected:#010x}")]
-    Checksum { what: &'static str, found: u32, expected: u32 },
+    Checksum {
+        /// Of which structure.
+        what: &'static str,
+        /// What the bytes sum up to.
+        found: u32,
+        /// What was written with them.
+        expected: u32,
+    },
     /// Written by a newer version.
     #[error("{what} has format version {found}, this program knows {FORMAT_VERSION}")]
-    Version { what: &'static str, found: u16 },
+    Version {
+        /// Which structure.
+        what: &'static str,
+        /// Its version.
+        found: u16,
+    },
     /// A field has a value that no writer produces.
     #[error("{what}: bad {field} {value}")]
-    Field { what: &'static str, field: &'static str, value: u64 },
+    Field {
+        /// Which structure.
+        what: &'static str,
+        /// Which field of it.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+    },
 }
 
 /// Rounds up to the next multiple of 8.
@@ -145,7 +183,11 @@ pub(crate) mod field {
 
     pub(crate) fn need(bytes: &[u8], n: usize, what: &'static str) -> Result<(), LogError> {
         if bytes.len() < n {
-            return Err(LogError::Short { what, have: bytes.len(), need: n });
+            return Err(LogError::Short {
+                what,
+                have: bytes.len(),
+                need: n,
+            });
         }
         Ok(())
     }

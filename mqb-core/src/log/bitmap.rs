@@ -24,7 +24,11 @@ impl Bitmap {
     fn split(offset: u64) -> (usize, usize, u64) {
         let bit = offset / GRAIN;
         let in_chunk = bit % CHUNK_BITS;
-        ((bit / CHUNK_BITS) as usize, (in_chunk / 64) as usize, 1 << (in_chunk % 64))
+        (
+            (bit / CHUNK_BITS) as usize,
+            (in_chunk / 64) as usize,
+            1 << (in_chunk % 64),
+        )
     }
 
     /// Adds `offset`; tells whether it is new.
@@ -60,7 +64,11 @@ impl Bitmap {
             if let Some(Some(chunk)) = self.chunks.get((bit / CHUNK_BITS) as usize) {
                 let word = chunk[(bit % CHUNK_BITS / 64) as usize] >> (bit % 64);
                 let width = end - bit;
-                let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+                let mask = if width == 64 {
+                    u64::MAX
+                } else {
+                    (1 << width) - 1
+                };
                 count += (word & mask).count_ones();
             }
             bit = end;
@@ -70,7 +78,10 @@ impl Bitmap {
 
     /// Chunks that are not empty, with their number.
     pub fn chunks(&self) -> impl Iterator<Item = (u32, &Arc<Chunk>)> {
-        self.chunks.iter().enumerate().filter_map(|(i, c)| Some((i as u32, c.as_ref()?)))
+        self.chunks
+            .iter()
+            .enumerate()
+            .filter_map(|(i, c)| Some((i as u32, c.as_ref()?)))
     }
 
     /// Puts a chunk in its place.
@@ -99,9 +110,18 @@ mod tests {
         assert!(offsets.iter().all(|o| map.set(*o)));
         assert!(!offsets.iter().any(|o| map.set(*o)));
         assert_eq!(map.count(0, u64::from(u32::MAX)), 5000);
-        for (from, to) in [(0, 1), (40, 41), (41, 881), (900_000, 2_000_000), (1 << 20, 3 << 20)] {
+        for (from, to) in [
+            (0, 1),
+            (40, 41),
+            (41, 881),
+            (900_000, 2_000_000),
+            (1 << 20, 3 << 20),
+        ] {
             // A bit stands for the 32 bytes its record starts in.
-            let want = offsets.iter().filter(|o| (*o / 32) * 32 >= from && (*o / 32) * 32 < to).count();
+            let want = offsets
+                .iter()
+                .filter(|o| (*o / 32) * 32 >= from && (*o / 32) * 32 < to)
+                .count();
             assert_eq!(map.count(from, to) as usize, want, "{from}..{to}");
         }
         let copy = map.clone();

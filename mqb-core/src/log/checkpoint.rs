@@ -86,7 +86,8 @@ impl QueueCounters {
 
     /// Messages in the queue.
     pub fn live(&self) -> u64 {
-        self.put.saturating_sub(self.confirmed + self.expired + self.purged + self.removed)
+        self.put
+            .saturating_sub(self.confirmed + self.expired + self.purged + self.removed)
     }
 }
 
@@ -122,11 +123,22 @@ impl Checkpoint {
     ///
     /// **Cost**: up to 4 KiB per MiB of partly settled segments.
     pub fn encode(&self) -> Vec<u8> {
-        let count = |n: usize| u32::try_from(n).expect("tables of a partition have less than 4 Gi rows").to_le_bytes();
-        let mut out = Vec::with_capacity(HEADER_LEN + self.queues.len() * 96 + self.segments.len() * 64);
+        let count = |n: usize| {
+            u32::try_from(n)
+                .expect("tables of a partition have less than 4 Gi rows")
+                .to_le_bytes()
+        };
+        let mut out =
+            Vec::with_capacity(HEADER_LEN + self.queues.len() * 96 + self.segments.len() * 64);
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 6]);
-        for v in [self.index.0, self.term.0, self.clock_ms, self.vote, self.next_segment] {
+        for v in [
+            self.index.0,
+            self.term.0,
+            self.clock_ms,
+            self.vote,
+            self.next_segment,
+        ] {
             out.extend_from_slice(&v.to_le_bytes());
         }
         out.extend_from_slice(&self.next_queue.0.to_le_bytes());
@@ -145,7 +157,16 @@ impl Checkpoint {
         }
         for segment in &self.segments {
             out.extend_from_slice(&segment.id.to_le_bytes());
-            out.extend_from_slice(&[segment.role as u8, segment.all_settled.into(), 0, 0, 0, 0, 0, 0]);
+            out.extend_from_slice(&[
+                segment.role as u8,
+                segment.all_settled.into(),
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ]);
             out.extend_from_slice(&segment.length.to_le_bytes());
             out.extend_from_slice(&count(segment.settled.chunks().count()));
             out.extend_from_slice(&[0; 4]);
@@ -167,7 +188,10 @@ impl Checkpoint {
         field::need(bytes, HEADER_LEN, WHAT)?;
         let version = field::u16(bytes, 0);
         if version > FORMAT_VERSION {
-            return Err(LogError::Version { what: WHAT, found: version });
+            return Err(LogError::Version {
+                what: WHAT,
+                found: version,
+            });
         }
         let mut checkpoint = Checkpoint {
             index: Index(field::u64(bytes, 8)),
@@ -187,7 +211,10 @@ impl Checkpoint {
         }
         for _ in 0..field::u32(bytes, 60) {
             let b = rest.take(16)?;
-            checkpoint.windows.push(WindowFile { id: field::u64(b, 0), length: field::u64(b, 8) });
+            checkpoint.windows.push(WindowFile {
+                id: field::u64(b, 0),
+                length: field::u64(b, 8),
+            });
         }
         Ok(checkpoint)
     }
@@ -198,7 +225,11 @@ struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
     fn take(&mut self, n: usize) -> Result<&'a [u8], LogError> {
-        let (head, tail) = self.0.split_at_checked(n).ok_or(LogError::Short { what: WHAT, have: self.0.len(), need: n })?;
+        let (head, tail) = self.0.split_at_checked(n).ok_or(LogError::Short {
+            what: WHAT,
+            have: self.0.len(),
+            need: n,
+        })?;
         self.0 = tail;
         Ok(head)
     }
@@ -207,11 +238,25 @@ impl<'a> Rest<'a> {
         let head = self.take(48)?;
         let len = field::u32(head, 4) as usize;
         let uri = &self.take(pad8(len))?[..len];
-        let bad = LogError::Field { what: WHAT, field: "URI", value: len as u64 };
+        let bad = LogError::Field {
+            what: WHAT,
+            field: "URI",
+            value: len as u64,
+        };
         let uri = std::str::from_utf8(uri).map_err(|_| bad)?.into();
         let at = |i: usize| field::u64(head, 8 + i * 8);
-        let counters = QueueCounters { put: at(0), confirmed: at(1), expired: at(2), purged: at(3), removed: at(4) };
-        Ok(QueueState { id: QueueId(field::u32(head, 0)), uri, counters })
+        let counters = QueueCounters {
+            put: at(0),
+            confirmed: at(1),
+            expired: at(2),
+            purged: at(3),
+            removed: at(4),
+        };
+        Ok(QueueState {
+            id: QueueId(field::u32(head, 0)),
+            uri,
+            counters,
+        })
     }
 
     fn segment(&mut self) -> Result<SegmentState, LogError> {
@@ -219,7 +264,13 @@ impl<'a> Rest<'a> {
         let role = match head[8] {
             0 => SegmentRole::Hot,
             1 => SegmentRole::Cold,
-            other => return Err(LogError::Field { what: WHAT, field: "role", value: other.into() }),
+            other => {
+                return Err(LogError::Field {
+                    what: WHAT,
+                    field: "role",
+                    value: other.into(),
+                });
+            }
         };
         let mut settled = Bitmap::default();
         for _ in 0..field::u32(head, 24) {
@@ -227,7 +278,11 @@ impl<'a> Rest<'a> {
             let number = field::u32(b, 0);
             // 4 TiB of file; keeps a bad number from sizing the table of chunks.
             if number >= 1 << 22 {
-                return Err(LogError::Field { what: WHAT, field: "chunk", value: number.into() });
+                return Err(LogError::Field {
+                    what: WHAT,
+                    field: "chunk",
+                    value: number.into(),
+                });
             }
             let mut chunk: Chunk = [0; CHUNK_WORDS];
             for (word, bytes) in chunk.iter_mut().zip(b[8..].as_chunks::<8>().0) {
@@ -235,6 +290,12 @@ impl<'a> Rest<'a> {
             }
             settled.insert_chunk(number, chunk);
         }
-        Ok(SegmentState { id: field::u64(head, 0), role, all_settled: head[9] != 0, length: field::u64(head, 16), settled })
+        Ok(SegmentState {
+            id: field::u64(head, 0),
+            role,
+            all_settled: head[9] != 0,
+            length: field::u64(head, 16),
+            settled,
+        })
     }
 }

@@ -68,7 +68,10 @@ impl EntryHeader {
     /// Computes the checksum over the header and the records, given in pieces, and returns the final header bytes.
     ///
     /// **Cost**: one pass over the records.
-    pub fn seal<'a>(&mut self, records: impl IntoIterator<Item = &'a [u8]>) -> [u8; ENTRY_HEADER_LEN] {
+    pub fn seal<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a [u8]>,
+    ) -> [u8; ENTRY_HEADER_LEN] {
         let mut bytes = self.encode_unsealed();
         let mut sum = Crc::default();
         sum.update(&bytes[..36]);
@@ -89,13 +92,22 @@ impl EntryHeader {
         }
         let version = field::u16(bytes, 4);
         if version > FORMAT_VERSION {
-            return Err(LogError::Version { what: WHAT, found: version });
+            return Err(LogError::Version {
+                what: WHAT,
+                found: version,
+            });
         }
         let kind = match bytes[6] {
             0 => EntryKind::Normal,
             1 => EntryKind::Config,
             2 => EntryKind::Empty,
-            other => return Err(LogError::Field { what: WHAT, field: "kind", value: other.into() }),
+            other => {
+                return Err(LogError::Field {
+                    what: WHAT,
+                    field: "kind",
+                    value: other.into(),
+                });
+            }
         };
         Ok(EntryHeader {
             kind,
@@ -114,14 +126,22 @@ impl EntryHeader {
         let need = ENTRY_HEADER_LEN + self.length as usize;
         field::need(entry, need, "entry")?;
         if entry.len() != need || !need.is_multiple_of(8) {
-            return Err(LogError::Field { what: "entry", field: "length", value: entry.len() as u64 });
+            return Err(LogError::Field {
+                what: "entry",
+                field: "length",
+                value: entry.len() as u64,
+            });
         }
         let mut sum = Crc::default();
         sum.update(&entry[..36]);
         sum.update(&entry[ENTRY_HEADER_LEN..]);
         let found = sum.value();
         if found != self.crc {
-            return Err(LogError::Checksum { what: "entry", found, expected: self.crc });
+            return Err(LogError::Checksum {
+                what: "entry",
+                found,
+                expected: self.crc,
+            });
         }
         Ok(())
     }

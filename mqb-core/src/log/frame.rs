@@ -43,7 +43,9 @@ pub enum FrameKind {
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<FrameKind> {
         use FrameKind::*;
-        [Segment, Entry, HardState, Carried, Window, Checkpoint].into_iter().find(|k| *k as u8 == byte)
+        [Segment, Entry, HardState, Carried, Window, Checkpoint]
+            .into_iter()
+            .find(|k| *k as u8 == byte)
     }
 }
 
@@ -91,9 +93,17 @@ impl FrameHeader {
         }
         let (found, expected) = (crc(&bytes[..36]), field::u32(bytes, 36));
         if found != expected {
-            return Err(LogError::Checksum { what: WHAT, found, expected });
+            return Err(LogError::Checksum {
+                what: WHAT,
+                found,
+                expected,
+            });
         }
-        let kind = FrameKind::from_byte(bytes[4]).ok_or(LogError::Field { what: WHAT, field: "kind", value: bytes[4].into() })?;
+        let kind = FrameKind::from_byte(bytes[4]).ok_or(LogError::Field {
+            what: WHAT,
+            field: "kind",
+            value: bytes[4].into(),
+        })?;
         Ok(FrameHeader {
             kind,
             partition: field::u16(bytes, 6),
@@ -114,13 +124,21 @@ impl FrameHeader {
         if self.kind == FrameKind::Entry {
             let entry = EntryHeader::parse(content)?;
             if entry.crc != self.content_crc {
-                return Err(LogError::Checksum { what: "entry in frame", found: entry.crc, expected: self.content_crc });
+                return Err(LogError::Checksum {
+                    what: "entry in frame",
+                    found: entry.crc,
+                    expected: self.content_crc,
+                });
             }
             return entry.verify(content);
         }
         let found = crc(content);
         if found != self.content_crc {
-            return Err(LogError::Checksum { what: "frame content", found, expected: self.content_crc });
+            return Err(LogError::Checksum {
+                what: "frame content",
+                found,
+                expected: self.content_crc,
+            });
         }
         Ok(())
     }
@@ -150,13 +168,21 @@ impl<'a> Frame<'a> {
         let rest = bytes.get(offset..).unwrap_or_default();
         let header = FrameHeader::parse(rest)?;
         if header.epoch != epoch {
-            return Err(LogError::Field { what: "frame header", field: "epoch", value: header.epoch });
+            return Err(LogError::Field {
+                what: "frame header",
+                field: "epoch",
+                value: header.epoch,
+            });
         }
         let end = FRAME_HEADER_LEN + header.length as usize;
         field::need(rest, end, "frame")?;
         let content = &rest[FRAME_HEADER_LEN..end];
         header.verify(content)?;
-        Ok(Frame { offset, header, content })
+        Ok(Frame {
+            offset,
+            header,
+            content,
+        })
     }
 }
 
@@ -171,7 +197,12 @@ pub struct Frames<'a> {
 impl<'a> Frames<'a> {
     /// Frames of `epoch` from `offset` on.
     pub fn new(bytes: &'a [u8], epoch: u64, offset: usize) -> Self {
-        Frames { bytes, epoch, offset, done: false }
+        Frames {
+            bytes,
+            epoch,
+            offset,
+            done: false,
+        }
     }
 
     /// Where the next frame starts, or where the last attempt failed.

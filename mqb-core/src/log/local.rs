@@ -59,14 +59,27 @@ impl SegmentInfo {
         field::need(bytes, Self::LEN, WHAT)?;
         let version = field::u16(bytes, 0);
         if version > FORMAT_VERSION {
-            return Err(LogError::Version { what: WHAT, found: version });
+            return Err(LogError::Version {
+                what: WHAT,
+                found: version,
+            });
         }
         let role = match bytes[2] {
             0 => SegmentRole::Hot,
             1 => SegmentRole::Cold,
-            other => return Err(LogError::Field { what: WHAT, field: "role", value: other.into() }),
+            other => {
+                return Err(LogError::Field {
+                    what: WHAT,
+                    field: "role",
+                    value: other.into(),
+                });
+            }
         };
-        Ok(SegmentInfo { role, first_index: Index(field::u64(bytes, 8)), capacity: field::u64(bytes, 16) })
+        Ok(SegmentInfo {
+            role,
+            first_index: Index(field::u64(bytes, 8)),
+            capacity: field::u64(bytes, 16),
+        })
     }
 }
 
@@ -97,7 +110,11 @@ impl HardState {
     /// Reads the frame's content.
     pub fn parse(bytes: &[u8]) -> Result<Self, LogError> {
         field::need(bytes, Self::LEN, "hard state")?;
-        Ok(HardState { term: Term(field::u64(bytes, 0)), vote: field::u64(bytes, 8), commit: Index(field::u64(bytes, 16)) })
+        Ok(HardState {
+            term: Term(field::u64(bytes, 0)),
+            vote: field::u64(bytes, 8),
+            commit: Index(field::u64(bytes, 16)),
+        })
     }
 }
 
@@ -110,19 +127,29 @@ pub fn push_carried_header(out: &mut Vec<u8>, sequence: Sequence) {
 }
 
 /// Items of a CARRIED frame's content: where the PUT record starts in it, the message's sequence, the record. Ends after the first error.
-pub fn carried_items(content: &[u8]) -> impl Iterator<Item = Result<(usize, Sequence, PutRecord<'_>), LogError>> {
+pub fn carried_items(
+    content: &[u8],
+) -> impl Iterator<Item = Result<(usize, Sequence, PutRecord<'_>), LogError>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         if at >= content.len() {
             return None;
         }
         let start = at + CARRIED_HEADER_LEN;
-        let item = field::need(&content[at..], CARRIED_HEADER_LEN + PUT_HEADER_LEN, "carried item")
-            .and_then(|()| Record::parse(&content[start..]))
-            .and_then(|(record, size)| match record {
-                Record::Put(put) => Ok((Sequence(field::u64(content, at)), put, size)),
-                _ => Err(LogError::Field { what: "carried item", field: "kind", value: content[start].into() }),
-            });
+        let item = field::need(
+            &content[at..],
+            CARRIED_HEADER_LEN + PUT_HEADER_LEN,
+            "carried item",
+        )
+        .and_then(|()| Record::parse(&content[start..]))
+        .and_then(|(record, size)| match record {
+            Record::Put(put) => Ok((Sequence(field::u64(content, at)), put, size)),
+            _ => Err(LogError::Field {
+                what: "carried item",
+                field: "kind",
+                value: content[start].into(),
+            }),
+        });
         Some(match item {
             Ok((sequence, put, size)) => {
                 at = start + size;
@@ -183,12 +210,20 @@ impl WindowRun {
         let count = field::u32(bytes, 4);
         let (items, rest) = bytes[Self::HEADER_LEN..].as_chunks::<{ Self::ITEM_LEN }>();
         if items.len() as u64 != u64::from(count) || !rest.is_empty() {
-            return Err(LogError::Field { what: WHAT, field: "count", value: count.into() });
+            return Err(LogError::Field {
+                what: WHAT,
+                field: "count",
+                value: count.into(),
+            });
         }
         let items = items.iter().map(|b| WindowItem {
             guid: b.first_chunk::<16>().map_or(Guid::UNSET, |g| Guid(*g)),
             sequence: Sequence(field::u64(b, 16)),
         });
-        Ok(WindowRun { queue: QueueId(field::u32(bytes, 0)), newest_ms: field::u64(bytes, 8), items: items.collect() })
+        Ok(WindowRun {
+            queue: QueueId(field::u32(bytes, 0)),
+            newest_ms: field::u64(bytes, 8),
+            items: items.collect(),
+        })
     }
 }

@@ -78,7 +78,13 @@ pub struct PutRecord<'a> {
 }
 
 /// The fixed part of a PUT. The data and `padding(data.len())` zeros follow it.
-pub fn put_header(queue: QueueId, format: u8, accepted_at_ms: u64, guid: &Guid, len: u32) -> [u8; PUT_HEADER_LEN] {
+pub fn put_header(
+    queue: QueueId,
+    format: u8,
+    accepted_at_ms: u64,
+    guid: &Guid,
+    len: u32,
+) -> [u8; PUT_HEADER_LEN] {
     let mut b = [0; PUT_HEADER_LEN];
     b[0] = PUT;
     b[1] = format;
@@ -103,7 +109,8 @@ pub fn push_settle(out: &mut Vec<u8>, queue: QueueId, why: u8, message: Sequence
 ///
 /// **Panics**: a URI of 4 GiB.
 pub fn push_queue_created(out: &mut Vec<u8>, queue: QueueId, uri: &str) {
-    let len = u32::try_from(uri.len()).expect("a URI was limited to some hundred bytes when it was parsed");
+    let len = u32::try_from(uri.len())
+        .expect("a URI was limited to some hundred bytes when it was parsed");
     let mut b = [0; QUEUE_HEADER_LEN];
     b[0] = QUEUE_CREATED;
     b[4..8].copy_from_slice(&len.to_le_bytes());
@@ -139,7 +146,11 @@ impl RecordHeader {
         if bytes.len() < PUT_HEADER_LEN || bytes[0] != PUT {
             return None;
         }
-        Some(RecordHeader { queue: QueueId(field::u32(bytes, 8)), format: bytes[1], len: field::u32(bytes, 4) })
+        Some(RecordHeader {
+            queue: QueueId(field::u32(bytes, 8)),
+            format: bytes[1],
+            len: field::u32(bytes, 4),
+        })
     }
 }
 
@@ -151,23 +162,59 @@ impl<'a> Record<'a> {
         let (record, size) = match bytes[0] {
             PUT => {
                 field::need(bytes, PUT_HEADER_LEN, "put record")?;
-                let data = bytes[PUT_HEADER_LEN..].get(..len).ok_or(short("put record", bytes, PUT_HEADER_LEN + len))?;
-                let guid = bytes[24..].first_chunk::<16>().map_or(Guid::UNSET, |g| Guid(*g));
-                let put = PutRecord { queue, format: bytes[1], accepted_at_ms: field::u64(bytes, 16), guid, data };
+                let data = bytes[PUT_HEADER_LEN..].get(..len).ok_or(short(
+                    "put record",
+                    bytes,
+                    PUT_HEADER_LEN + len,
+                ))?;
+                let guid = bytes[24..]
+                    .first_chunk::<16>()
+                    .map_or(Guid::UNSET, |g| Guid(*g));
+                let put = PutRecord {
+                    queue,
+                    format: bytes[1],
+                    accepted_at_ms: field::u64(bytes, 16),
+                    guid,
+                    data,
+                };
                 (Record::Put(put), PUT_HEADER_LEN + pad8(len))
             }
             SETTLE => {
                 field::need(bytes, SETTLE_LEN, "settle record")?;
-                (Record::Settle { queue, why: bytes[1], message: Sequence(field::u64(bytes, 16)) }, SETTLE_LEN)
+                (
+                    Record::Settle {
+                        queue,
+                        why: bytes[1],
+                        message: Sequence(field::u64(bytes, 16)),
+                    },
+                    SETTLE_LEN,
+                )
             }
             QUEUE_CREATED => {
-                let uri = bytes[QUEUE_HEADER_LEN..].get(..len).ok_or(short("queue record", bytes, QUEUE_HEADER_LEN + len))?;
-                let bad = LogError::Field { what: "queue record", field: "URI", value: len as u64 };
+                let uri = bytes[QUEUE_HEADER_LEN..].get(..len).ok_or(short(
+                    "queue record",
+                    bytes,
+                    QUEUE_HEADER_LEN + len,
+                ))?;
+                let bad = LogError::Field {
+                    what: "queue record",
+                    field: "URI",
+                    value: len as u64,
+                };
                 let uri = std::str::from_utf8(uri).map_err(|_| bad)?;
-                (Record::QueueCreated { queue, uri }, QUEUE_HEADER_LEN + pad8(len))
+                (
+                    Record::QueueCreated { queue, uri },
+                    QUEUE_HEADER_LEN + pad8(len),
+                )
             }
             QUEUE_REMOVED => (Record::QueueRemoved { queue }, QUEUE_HEADER_LEN),
-            other => return Err(LogError::Field { what: "record", field: "kind", value: other.into() }),
+            other => {
+                return Err(LogError::Field {
+                    what: "record",
+                    field: "kind",
+                    value: other.into(),
+                });
+            }
         };
         field::need(bytes, size, "record")?;
         Ok((record, size))
@@ -175,7 +222,11 @@ impl<'a> Record<'a> {
 }
 
 fn short(what: &'static str, bytes: &[u8], need: usize) -> LogError {
-    LogError::Short { what, have: bytes.len(), need }
+    LogError::Short {
+        what,
+        have: bytes.len(),
+        need,
+    }
 }
 
 /// The records of an entry in order, each with its offset in the entry (for [`super::sequence`]). Ends after the first error.
@@ -187,7 +238,10 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     /// Records of an entry, given with its header.
     pub fn new(entry: &'a [u8]) -> Self {
-        Records { entry, offset: ENTRY_HEADER_LEN }
+        Records {
+            entry,
+            offset: ENTRY_HEADER_LEN,
+        }
     }
 }
 
