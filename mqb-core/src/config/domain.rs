@@ -27,14 +27,15 @@ impl Durability {
         }
     }
 
-    /// From the same notation.
+    /// From the same notation. **Errors**: a text for people.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "sync" => Ok(Durability::Sync),
             "flush" => Ok(Durability::Flush),
             "memory" => Ok(Durability::Memory),
             _ => Err(format!(
-                "`{text}` is no durability; choose sync, flush or memory"
+                "`{}` is no durability; choose sync, flush or memory",
+                text.escape_default()
             )),
         }
     }
@@ -46,9 +47,42 @@ impl fmt::Display for Durability {
     }
 }
 
+/// How messages find consumers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Each message to one consumer, those of higher priority first.
+    #[default]
+    Priority,
+}
+
+impl Mode {
+    /// As it is written in a file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Priority => "priority",
+        }
+    }
+
+    /// From the same notation. **Errors**: a text for people.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "priority" => Ok(Mode::Priority),
+            "fanout" | "broadcast" => Err(format!(
+                "mode `{text}` is not available in this version; only priority is"
+            )),
+            _ => Err(format!(
+                "`{}` is no mode; only priority is available",
+                text.escape_default()
+            )),
+        }
+    }
+}
+
 /// Settings of a domain. Limits are per queue unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainConfig {
+    /// How messages find consumers.
+    pub mode: Mode,
     /// What an ACK means.
     pub durability: Durability,
     /// Messages waiting at a time.
@@ -74,6 +108,7 @@ pub struct DomainConfig {
 impl Default for DomainConfig {
     fn default() -> Self {
         Self {
+            mode: Mode::Priority,
             durability: Durability::Sync,
             max_messages: 10_000_000,
             max_bytes: Size::new(16 << 30),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::{
-    Config, DomainConfig, Durability, LogFormat, Size, Source, format_duration, parse_duration,
+    Config, DomainConfig, DomainRule, Durability, LogFormat, Mode, Size, Source, format_duration,
+    parse_duration,
 };
 
 /// A value before it has a type: from the file or from the command line.
@@ -38,9 +39,8 @@ macro_rules! key {
             path: $path,
             doc: $doc,
             set: |target, raw| {
-                let value = Value::read(raw)?;
-                let check: fn(&_) -> Result<(), String> = $check;
-                check(&value)?;
+                let value = read_like(&target.$($field).+, raw)?;
+                checked(&value, $check)?;
                 target.$($field).+ = value;
                 Ok(())
             },
@@ -49,7 +49,17 @@ macro_rules! key {
     };
 }
 
-fn least<T: PartialOrd + std::fmt::Display>(value: &T, min: T, max: T) -> Result<(), String> {
+/// Reads a value of the type of the one that it replaces.
+fn read_like<T: Value>(_old: &T, raw: Raw<'_>) -> Result<T, String> {
+    T::read(raw)
+}
+
+/// Gives the closure's parameter its type.
+fn checked<T>(value: &T, check: impl Fn(&T) -> Result<(), String>) -> Result<(), String> {
+    check(value)
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(value: &T, min: T, max: T) -> Result<(), String> {
     if *value < min || *value > max {
         return Err(format!("{value} is out of range: {min} to {max}"));
     }
@@ -72,7 +82,7 @@ pub(super) const KEYS: &[Key<Config>] = &[
         "processors",
         "Threads that run sessions and queues; 0: one per core.",
         processors,
-        |v| least(v, 0, 1024)
+        |v| within(v, 0, 1024)
     ),
     key!(
         "storage.data_dir",
@@ -83,19 +93,19 @@ pub(super) const KEYS: &[Key<Config>] = &[
         "storage.partitions",
         "Partitions of a new data directory; an existing one keeps its number.",
         storage.partitions,
-        |v| least(v, 1, 1024)
+        |v| within(v, 1, 1024)
     ),
     key!(
         "storage.segment_size",
         "Size of a file of the log.",
         storage.segment_size,
-        |v| least(v, Size::new(64 << 10), Size::new(1 << 30))
+        |v| within(v, Size::new(64 << 10), Size::new(1 << 30))
     ),
     key!(
         "storage.sync_interval",
         "How late data of the level `flush` is synced to disk.",
         storage.sync_interval,
-        |v: &Duration| {
+        |v| {
             if v.is_zero() || *v > Duration::from_secs(60) {
                 Err("must be between 1ms and 60s".into())
             } else {
@@ -107,19 +117,19 @@ pub(super) const KEYS: &[Key<Config>] = &[
         "storage.cache_size",
         "Memory for messages that wait, all queues together; what is above is read back from disk.",
         storage.cache_size,
-        |v| least(v, Size::mebi(1), Size::new(1 << 40))
+        |v| within(v, Size::mebi(1), Size::new(1 << 40))
     ),
     key!(
         "limits.connections",
         "Connections at a time.",
         limits.connections,
-        |v| least(v, 1, 1_000_000)
+        |v| within(v, 1, 1_000_000)
     ),
     key!(
         "limits.queues_per_connection",
         "Queues open on one connection.",
         limits.queues_per_connection,
-        |v| least(v, 1, 1_000_000)
+        |v| within(v, 1, 1_000_000)
     ),
     key!(
         "limits.in_flight",
@@ -152,7 +162,7 @@ pub(super) const KEYS: &[Key<Config>] = &[
         "heartbeat.misses",
         "Questions without an answer after which the connection is given up.",
         heartbeat_misses,
-        |v| least(v, 1, 1000)
+        |v| within(v, 1, 1000)
     ),
     key!(
         "shutdown.deadline",
@@ -171,13 +181,21 @@ pub(super) const KEYS: &[Key<Config>] = &[
         "Whether a domain that no [[domain]] names is created at its first use.",
         auto_create
     ),
-    key!("domains.max", "Domains at a time.", domains_max, |v| least(
-        v, 1, 1_000_000
-    )),
+    key!(
+        "domains.max",
+        "Domains at a time.",
+        domains_max,
+        |v| within(v, 1, 1_000_000)
+    ),
 ];
 
-/// Keys of `[defaults]` and of each `[[domain]]`. Unlike those of the broker they have no dot, so both share one map of sources.
+/// Keys of `[defaults]` and of each `[[domain]]`.
 pub(super) const DOMAIN_KEYS: &[Key<DomainConfig>] = &[
+    key!(
+        "mode",
+        "How messages find consumers: `priority` (each message to one consumer, higher priority first).",
+        mode
+    ),
     key!(
         "durability",
         "What an ACK means: `sync` (on disk), `flush` (in the file), `memory`.",
@@ -187,7 +205,7 @@ pub(super) const DOMAIN_KEYS: &[Key<DomainConfig>] = &[
         "max_messages",
         "Messages waiting in a queue.",
         max_messages,
-        |v| least(v, 1, u64::from(u32::MAX) >> 1)
+        |v| within(v, 1, u64::from(u32::MAX) >> 1)
     ),
     key!(
         "max_bytes",
@@ -199,13 +217,13 @@ pub(super) const DOMAIN_KEYS: &[Key<DomainConfig>] = &[
         "max_delivery_attempts",
         "Deliveries after which a message whose consumers keep dying is removed; 0: unlimited.",
         max_delivery_attempts,
-        |v| least(v, 0, 63)
+        |v| within(v, 0, 63)
     ),
     key!(
         "deduplication",
         "How long a repeated PUT is recognised.",
         deduplication,
-        |v: &Duration| {
+        |v| {
             if *v > Duration::from_secs(86_400) {
                 Err("must be at most 1d".into())
             } else {
@@ -217,7 +235,7 @@ pub(super) const DOMAIN_KEYS: &[Key<DomainConfig>] = &[
         "deduplication_max",
         "PUTs remembered for that, per queue; more shorten the time.",
         deduplication_max,
-        |v| least(v, 1, 100_000_000)
+        |v| within(v, 1, 100_000_000)
     ),
     key!(
         "max_producers",
@@ -249,6 +267,14 @@ pub(super) fn find(path: &str) -> Result<&'static Key<Config>, String> {
     KEYS.iter()
         .find(|key| key.path == path)
         .ok_or_else(|| unknown(path, KEYS.iter().map(|key| key.path)))
+}
+
+/// The same for a key of a domain.
+pub(super) fn find_domain(name: &str) -> Result<&'static Key<DomainConfig>, String> {
+    DOMAIN_KEYS
+        .iter()
+        .find(|key| key.path == name)
+        .ok_or_else(|| unknown(name, DOMAIN_KEYS.iter().map(|key| key.path).chain(["name"])))
 }
 
 /// A message about a key that does not exist.
@@ -317,26 +343,34 @@ pub(super) fn print(config: &Config) -> String {
         out += &line(
             key.path,
             (key.show)(&config.defaults),
-            config.source(key.path),
+            config.source(&default_path(key.path)),
         );
     }
     for rule in &config.domains {
         out += &format!("\n[[domain]]\nname = {}\n", text(rule.name.as_str()));
         for key in DOMAIN_KEYS {
-            let (own, default) = ((key.show)(&rule.config), (key.show)(&config.defaults));
-            let from = if own == default {
-                "as [defaults]"
-            } else {
-                "file"
-            };
-            out += &format!("{} = {own}  # {from}\n", key.path);
+            let value = (key.show)(&rule.config);
+            match config.sources.get(&rule_path(rule, key.path)) {
+                Some(source) => out += &line(key.path, value, *source),
+                None => out += &format!("{} = {value}  # as [defaults]\n", key.path),
+            }
         }
     }
     out
 }
 
+/// The path under which the source of a key of `[defaults]` is kept.
+pub(super) fn default_path(key: &str) -> String {
+    format!("defaults.{key}")
+}
+
+/// The path under which the source of a rule's own value is kept.
+pub(super) fn rule_path(rule: &DomainRule, key: &str) -> String {
+    format!("domain.{}.{key}", rule.name.as_str())
+}
+
 fn text(value: &str) -> String {
-    format!("\"{}\"", value.escape_default())
+    toml::Value::from(value).to_string()
 }
 
 fn want<T>(what: &str, raw: Raw<'_>) -> Result<T, String> {
@@ -413,6 +447,7 @@ text_value!(Duration, "a duration as a text", parse_duration, |v| {
     format_duration(*v)
 });
 text_value!(Durability, "a text", Durability::parse, |v| v.name().into());
+text_value!(Mode, "a text", Mode::parse, |v| v.name().into());
 text_value!(String, "a text", |value| Ok(value.into()), Clone::clone);
 text_value!(
     PathBuf,

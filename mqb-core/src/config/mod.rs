@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use domain::{DomainConfig, DomainRule, Durability, NamePattern};
+pub use domain::{DomainConfig, DomainRule, Durability, Mode, NamePattern};
 pub use keys::documentation;
 pub use units::{Size, format_duration, parse_duration};
 
@@ -111,7 +111,7 @@ pub struct Config {
     pub defaults: DomainConfig,
     /// Rules of the file, in its order.
     pub domains: Vec<DomainRule>,
-    sources: BTreeMap<&'static str, Source>,
+    sources: BTreeMap<String, Source>,
 }
 
 /// Settings of the data directory.
@@ -190,14 +190,28 @@ impl Config {
     }
 
     /// Sets one key as the command line does. `flag` is only for messages.
+    ///
+    /// A key of `[defaults]` also changes it for the domains of the file that do not set it themselves.
+    ///
+    /// **Errors**: an unknown key; a value that it cannot have.
     pub fn apply_flag(&mut self, flag: &str, key: &str, value: &str) -> Result<(), ConfigError> {
         let problem = |problem| ConfigError::Flag {
             flag: flag.into(),
             problem,
         };
-        let key = keys::find(key).map_err(problem)?;
-        (key.set)(self, keys::Raw::Text(value)).map_err(problem)?;
-        self.sources.insert(key.path, Source::Flag);
+        let raw = keys::Raw::Text(value);
+        if let Some(name) = key.strip_prefix("defaults.") {
+            let key = keys::find_domain(name).map_err(problem)?;
+            (key.set)(&mut self.defaults, raw).map_err(problem)?;
+            for rule in &mut self.domains {
+                if !self.sources.contains_key(&keys::rule_path(rule, name)) {
+                    (key.set)(&mut rule.config, raw).map_err(problem)?;
+                }
+            }
+        } else {
+            (keys::find(key).map_err(problem)?.set)(self, raw).map_err(problem)?;
+        }
+        self.sources.insert(key.into(), Source::Flag);
         Ok(())
     }
 

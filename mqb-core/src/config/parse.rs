@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{self, DOMAIN_KEYS, KEYS, Raw};
+use super::keys::{self, KEYS, Raw, default_path, rule_path};
 use super::{Config, ConfigError, DomainConfig, DomainRule, NamePattern, Source};
 
 /// Where we are in the file.
@@ -90,7 +90,7 @@ fn apply_key(
     (key.set)(config, Raw::File(value))
         .map_err(|problem| document.error(at, format!("{path}: {problem}")))?;
     config.sources.insert(
-        key.path,
+        key.path.into(),
         Source::File {
             line: document.line(at),
         },
@@ -106,7 +106,7 @@ fn apply_defaults(
     for (key, value) in table {
         let path = set_domain_key(&mut config.defaults, document, key, value.get_ref())?;
         config.sources.insert(
-            path,
+            default_path(path),
             Source::File {
                 line: document.line(key.span().start),
             },
@@ -122,10 +122,7 @@ fn set_domain_key(
     value: &DeValue<'_>,
 ) -> Result<&'static str, ConfigError> {
     let (name, at) = (key.get_ref().as_ref(), key.span().start);
-    let Some(known) = DOMAIN_KEYS.iter().find(|known| known.path == name) else {
-        let names = DOMAIN_KEYS.iter().map(|key| key.path).chain(["name"]);
-        return Err(document.error(at, keys::unknown(name, names)));
-    };
+    let known = keys::find_domain(name).map_err(|problem| document.error(at, problem))?;
     (known.set)(target, Raw::File(value))
         .map_err(|problem| document.error(at, format!("{name}: {problem}")))?;
     Ok(known.path)
@@ -158,16 +155,20 @@ fn apply_rules(
         if config.domains.iter().any(|other| other.name == name) {
             return Err(document.error(at, format!("domain `{}` is named twice", name.as_str())));
         }
-        let mut domain = config.defaults.clone();
+        let mut rule = DomainRule {
+            name,
+            config: config.defaults.clone(),
+        };
         for (key, value) in table {
             if key.get_ref() != "name" {
-                set_domain_key(&mut domain, document, key, value.get_ref())?;
+                let path = set_domain_key(&mut rule.config, document, key, value.get_ref())?;
+                let source = Source::File {
+                    line: document.line(key.span().start),
+                };
+                config.sources.insert(rule_path(&rule, path), source);
             }
         }
-        config.domains.push(DomainRule {
-            name,
-            config: domain,
-        });
+        config.domains.push(rule);
     }
     Ok(())
 }

@@ -147,3 +147,33 @@ fn every_key_has_a_distinct_path_and_documentation() {
     assert_eq!(paths.len(), documentation.len());
     assert!(documentation.iter().all(|(_, _, doc)| doc.ends_with('.')));
 }
+
+#[test]
+fn a_flag_beats_the_file_and_reaches_domains_that_do_not_say_otherwise() {
+    let mut config = parsed(
+        "[defaults]\ndurability = \"flush\"\n[[domain]]\nname = \"a\"\n[[domain]]\nname = \"b\"\ndurability = \"sync\"\n",
+    )
+    .unwrap();
+    config
+        .apply_flag("--durability", "defaults.durability", "memory")
+        .unwrap();
+    let durability = |name| config.domain(name).map(|domain| domain.durability);
+    assert_eq!(durability("other"), Some(Durability::Memory));
+    assert_eq!(durability("a"), Some(Durability::Memory));
+    assert_eq!(durability("b"), Some(Durability::Sync));
+    let error = config
+        .apply_flag("--durability", "defaults.durability", "fsync")
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "--durability: `fsync` is no durability; choose sync, flush or memory"
+    );
+}
+
+#[test]
+fn modes_that_do_not_exist_yet_are_refused_by_name() {
+    assert_eq!(
+        problem("[[domain]]\nname = \"a\"\nmode = \"fanout\"\n"),
+        "mqb.toml:3: mode: mode `fanout` is not available in this version; only priority is"
+    );
+}

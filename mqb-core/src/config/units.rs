@@ -66,7 +66,7 @@ impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, factor) = SIZE_UNITS
             .into_iter()
-            .find(|(_, factor)| self.0 >= *factor && self.0 % factor == 0)
+            .find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor))
             .unwrap_or(("B", 1));
         write!(f, "{}{unit}", self.0 / factor)
     }
@@ -100,7 +100,7 @@ pub fn format_duration(duration: Duration) -> String {
     }
     let (unit, factor) = DURATION_UNITS
         .into_iter()
-        .find(|(_, factor)| ms % factor == 0)
+        .find(|(_, factor)| ms.is_multiple_of(*factor))
         .unwrap_or(("ms", 1));
     format!("{}{unit}", ms / factor)
 }
