@@ -5,7 +5,7 @@
 //! ```text
 //! listener  -> session    Drain
 //! session   -> registry   SessionUp, Open, SessionDown             registry -> session    Superseded, Opened (refusals)
-//! registry  -> partition  Open
+//! registry  -> partition  Place
 //! session   -> queue      Puts, Confirms, Configure, Close         partition -> session   Opened, Acks, Pushes, Configured, Closed
 //! session   -> partition  Paused, Resumed, SessionEnded            partition -> session   SessionGone
 //! anyone    -> registry, partition  Query
@@ -23,6 +23,9 @@ use mqb_core::control::{Category, Status};
 pub use mqb_core::wire::AckStatus;
 use mqb_core::{DataFormat, Guid, PartitionId, SessionId, SubId, SubscriptionId, WireQueueId};
 use mqb_dispatcher::{ClientKind, Handle};
+pub use mqb_queue::{CloseScope, SubscriptionParameters};
+
+use crate::domain::Domain;
 
 /// Sessions: one per connection.
 pub const SESSION: ClientKind = ClientKind::new(0, "session");
@@ -47,8 +50,10 @@ pub enum Event {
         /// The newer connection.
         by: SessionId,
     },
-    /// Open a queue, or one more stream of it. Session to registry; registry to partition once the domain is resolved.
+    /// Open a queue, or one more stream of it. Session to registry.
     Open(Box<OpenCall>),
+    /// The same, its domain resolved and its partition chosen. Registry to partition.
+    Place(Box<PlacedOpen>),
     /// Answer to `Open`. Partition (when the queue is durable) or registry (refused) to session.
     Opened(Box<Opened>),
 
@@ -147,6 +152,14 @@ pub struct OpenCall {
     pub read_count: u32,
     /// Writers that this adds; at least 0.
     pub write_count: u32,
+}
+
+/// An open on its way to the partition that holds the queue or is to make it.
+pub struct PlacedOpen {
+    /// As the session sent it.
+    pub open: OpenCall,
+    /// What the queue's domain promises.
+    pub domain: Arc<Domain>,
 }
 
 /// Answer to [`OpenCall`].
@@ -277,21 +290,6 @@ pub struct ConfigureCall {
     pub subscriptions: Vec<SubscriptionParameters>,
 }
 
-/// One subscription of a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SubscriptionParameters {
-    /// What a push to it carries.
-    pub id: SubscriptionId,
-    /// Window; 0 pauses.
-    pub max_unconfirmed_messages: u64,
-    /// Window. **Units**: bytes; 0 pauses.
-    pub max_unconfirmed_bytes: u64,
-    /// Higher gets messages first.
-    pub priority: i32,
-    /// Weight among equal priorities; at least 1.
-    pub priority_count: u32,
-}
-
 /// Answer to [`ConfigureCall`].
 pub struct Configured {
     /// From the call.
@@ -310,22 +308,6 @@ pub struct CloseCall {
     pub call: u64,
     /// What ends.
     pub scope: CloseScope,
-}
-
-/// What a [`CloseCall`] ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CloseScope {
-    /// These readers and writers of one stream; the stream itself if none remain.
-    Stream {
-        /// The stream.
-        sub_id: SubId,
-        /// Readers that go.
-        read_count: u32,
-        /// Writers that go.
-        write_count: u32,
-    },
-    /// The peer's queue number with all its streams.
-    Queue,
 }
 
 /// Answer to [`CloseCall`], sent when that queue's earlier ACKs left and its confirms reached their level.
@@ -416,6 +398,8 @@ pub enum QueryRequest {
         /// `None`: all apps.
         app_id: Option<String>,
     },
+    /// The partitions, in the order of their numbers.
+    Partitions,
 }
 
 /// Answer to a [`QueryRequest`].
@@ -434,6 +418,8 @@ pub enum QueryAnswer {
         /// **Units**: bytes of application data.
         bytes: u64,
     },
+    /// Partitions.
+    Partitions(Vec<PartitionReport>),
     /// Cannot be answered, and why.
     Refused(String),
 }
@@ -480,6 +466,33 @@ pub struct QueueReport {
     pub purged: u64,
     /// Messages out of delivery attempts.
     pub removed: u64,
+}
+
+/// State of a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionReport {
+    /// Its number.
+    pub partition: u16,
+    /// Queues in it.
+    pub queues: u64,
+    /// Connections that use it.
+    pub sessions: u64,
+    /// Messages stored and not settled.
+    pub messages: u64,
+    /// **Units**: bytes of application data.
+    pub bytes: u64,
+    /// PUTs that wait for their durability level.
+    pub pending_acks: u64,
+    /// Alarm: no space for new messages.
+    pub is_full: bool,
+    /// Alarm: the log failed; the partition is read-only.
+    pub is_failed: bool,
+    /// Alarm: queues that refuse messages for want of quota.
+    pub queues_full: u64,
+    /// Alarm: queues above their high watermark, full ones not included.
+    pub queues_high: u64,
+    /// Alarm: messages removed because their consumers kept dying.
+    pub poison_messages: u64,
 }
 
 /// A waiting message.

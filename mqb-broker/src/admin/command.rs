@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use mqb_core::{Compression, PropertiesStyle};
 use serde_json::{Value, json};
 
-use crate::event::{MessageReport, QueryAnswer, QueryRequest, QueueReport};
+use crate::event::{MessageReport, PartitionReport, QueryAnswer, QueryRequest, QueueReport};
 use crate::net::listener::ConnectionStats;
 
 /// Longest answer: it has to fit a control event of at most 1 MiB.
@@ -271,6 +271,12 @@ pub fn render(style: Style, answer: &QueryAnswer) -> String {
         }
         (Style::Text, QueryAnswer::Queues(queues)) => lines(queues, queue_line),
         (Style::Text, QueryAnswer::Messages(messages)) => lines(messages, message_line),
+        (Style::Text, QueryAnswer::Partitions(partitions)) => {
+            lines(partitions, |out, partition| writeln!(out, "{partition:?}"))
+        }
+        (_, QueryAnswer::Partitions(partitions)) => {
+            list(style, "partitions", partitions, partition_json)
+        }
         (Style::Text, QueryAnswer::Purged { messages, bytes }) => {
             format!("purged {messages} messages, {bytes} bytes\n")
         }
@@ -370,6 +376,15 @@ fn queue_json(queue: &QueueReport) -> Value {
         "oldest_age_ms": (queue.messages > 0).then_some(queue.oldest_age_ms),
         "stored": queue.stored, "confirmed": queue.confirmed, "expired": queue.expired, "purged": queue.purged,
         "removed": queue.removed,
+    })
+}
+
+fn partition_json(partition: &PartitionReport) -> Value {
+    json!({
+        "partition": partition.partition, "queues": partition.queues, "sessions": partition.sessions,
+        "messages": partition.messages, "bytes": partition.bytes, "pendingAcks": partition.pending_acks,
+        "isFull": partition.is_full, "isFailed": partition.is_failed, "queuesFull": partition.queues_full,
+        "queuesHigh": partition.queues_high, "poisonMessages": partition.poison_messages,
     })
 }
 

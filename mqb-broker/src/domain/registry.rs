@@ -1,0 +1,350 @@
+//! The registry: which domains and queues there are, on which partition each queue lives, who is connected as whom.
+//!
+//! Owned by: processor 0, one per broker. Every open passes through it once, no message does. A queue's partition is
+//! chosen when the queue is first opened and then is a fact of the partition's log: at the start the registry is built
+//! from what the partitions recovered.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashbrown::HashMap;
+use mqb_core::SessionId;
+use mqb_core::control::Category;
+use mqb_core::uri::Uri;
+use mqb_dispatcher::{Client, ClientCore, Cx, Handle};
+
+use super::settings::Domain;
+use super::table::{DomainTable, Found};
+use crate::event::{
+    Event, OpenCall, Opened, PlacedOpen, Query, QueryAnswer, QueryRequest, Refusal, SessionUp,
+};
+
+/// Code of a refused open: more queues than the domain may have. As the reference broker numbers it.
+const CODE_TOO_MANY_QUEUES: i32 = -205;
+
+/// What the registry is told at its start.
+pub struct RegistryConfig {
+    /// The configured domains.
+    pub domains: Arc<DomainTable>,
+    /// Most queues in all domains.
+    pub max_queues: usize,
+}
+
+/// A partition as the registry sees it.
+pub struct PartitionEntry {
+    /// Where it is.
+    pub handle: Handle<Event>,
+    /// URIs of the queues that it recovered.
+    pub queues: Vec<String>,
+}
+
+struct DomainEntry {
+    domain: Arc<Domain>,
+    /// Made on first use, so that its name came from a peer.
+    is_created: bool,
+    queues: u32,
+}
+
+struct Place {
+    handle: Handle<Event>,
+    queues: usize,
+}
+
+/// The registry.
+pub struct Registry {
+    core: ClientCore,
+    config: RegistryConfig,
+    domains: HashMap<String, DomainEntry>,
+    created_domains: usize,
+    /// Partition by canonical URI. A queue whose creation failed stays here and is made by the next open.
+    queues: HashMap<String, usize>,
+    partitions: Vec<Place>,
+    /// Connections that told who they are.
+    sessions: HashMap<SessionId, String>,
+    identities: HashMap<String, (SessionId, Handle<Event>)>,
+}
+
+impl Registry {
+    /// Builds the registry from what the partitions recovered. There is at least one.
+    pub fn new(core: ClientCore, config: RegistryConfig, partitions: Vec<PartitionEntry>) -> Self {
+        assert!(
+            !partitions.is_empty(),
+            "a broker has at least one partition"
+        );
+        let mut registry = Self {
+            core,
+            config,
+            domains: HashMap::new(),
+            created_domains: 0,
+            queues: HashMap::new(),
+            partitions: Vec::with_capacity(partitions.len()),
+            sessions: HashMap::new(),
+            identities: HashMap::new(),
+        };
+        for (index, entry) in partitions.into_iter().enumerate() {
+            registry.partitions.push(Place {
+                handle: entry.handle,
+                queues: 0,
+            });
+            for uri in entry.queues {
+                registry.recovered(index, uri);
+            }
+        }
+        registry
+    }
+
+    fn recovered(&mut self, partition: usize, uri: String) {
+        let Ok(parsed) = Uri::parse(&uri) else {
+            // The log checked its records; this would be a queue of another version's grammar. It stays in its log, out of reach.
+            tracing::error!(event = "registry.strange_queue", uri = %uri.escape_debug(), partition);
+            return;
+        };
+        let name = parsed.qualified_domain();
+        let table = &self.config.domains;
+        let entry = self.domains.entry_ref(name).or_insert_with(|| {
+            let is_created = !matches!(table.find(name), Found::Named(_));
+            self.created_domains += usize::from(is_created);
+            let settings = table.of_recovered(name).clone();
+            DomainEntry {
+                domain: Arc::new(Domain {
+                    name: name.into(),
+                    settings,
+                }),
+                is_created,
+                queues: 0,
+            }
+        });
+        entry.queues += 1;
+        self.partitions[partition].queues += 1;
+        self.queues.insert(uri, partition);
+    }
+
+    fn open(&mut self, cx: &mut Cx<'_, Event>, open: OpenCall) {
+        match self.place(&open) {
+            Ok((domain, partition)) => {
+                let place = Event::Place(Box::new(PlacedOpen { open, domain }));
+                cx.post(&self.partitions[partition].handle, place);
+            }
+            Err(refusal) => {
+                tracing::info!(
+                    event = "open.refused", session = open.session.0, peer = %open.description, uri = %open.uri,
+                    reason = %refusal.message
+                );
+                let opened = Opened {
+                    call: open.call,
+                    result: Err(refusal),
+                };
+                cx.post(&open.reply, Event::Opened(Box::new(opened)));
+            }
+        }
+    }
+
+    /// Finds the domain and the partition of a queue, or chooses them.
+    fn place(&mut self, open: &OpenCall) -> Result<(Arc<Domain>, usize), Refusal> {
+        let uri = Uri::parse(&open.uri)
+            .map_err(|error| Refusal::new(Category::Refused, error.to_string()))?;
+        let domain = self.domain(uri.qualified_domain())?;
+        if open.app_id.is_some() {
+            let text = "a queue of mode priority has no app ids";
+            return Err(Refusal::new(Category::Unknown, text).with_code(-1));
+        }
+        if let Some(&partition) = self.queues.get(&open.uri) {
+            return Ok((domain, partition));
+        }
+        self.check_room(&domain)?;
+        let fewest = self
+            .partitions
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, place)| place.queues);
+        let (partition, _) = fewest.expect("a broker has at least one partition");
+        self.partitions[partition].queues += 1;
+        if let Some(entry) = self.domains.get_mut(&domain.name) {
+            entry.queues += 1;
+        }
+        self.queues.insert(open.uri.clone(), partition);
+        Ok((domain, partition))
+    }
+
+    fn check_room(&self, domain: &Domain) -> Result<(), Refusal> {
+        let queues = self
+            .domains
+            .get(&domain.name)
+            .map_or(0, |entry| entry.queues);
+        let limit = domain.settings.max_queues;
+        let text = if limit > 0 && queues >= limit {
+            format!("domain {} has its maximum of {limit} queues", domain.name)
+        } else if self.queues.len() >= self.config.max_queues {
+            format!(
+                "the broker has its maximum of {} queues",
+                self.config.max_queues
+            )
+        } else {
+            return Ok(());
+        };
+        tracing::warn!(event = "alarm", alarm = "DOMAIN_QUEUE_LIMIT_FULL", domain = %domain.name, "{text}");
+        Err(Refusal::new(Category::Refused, text).with_code(CODE_TOO_MANY_QUEUES))
+    }
+
+    /// The domain of a name, made on first use if the configuration says so.
+    fn domain(&mut self, name: &str) -> Result<Arc<Domain>, Refusal> {
+        let found = self.config.domains.find(name);
+        let (settings, is_created) = match found {
+            Found::Named(settings) => (settings, false),
+            Found::Created(settings) => (settings, true),
+            Found::Nothing => {
+                let text = format!("domain {name} is not configured");
+                return Err(Refusal::new(Category::Unknown, text).with_code(-1));
+            }
+        };
+        if let Some(entry) = self.domains.get(name) {
+            return Ok(Arc::clone(&entry.domain));
+        }
+        if is_created && self.created_domains >= self.config.domains.max_created_domains {
+            let text = format!(
+                "no more than {} domains are made on first use",
+                self.created_domains
+            );
+            return Err(Refusal::new(Category::Refused, text));
+        }
+        let domain = Arc::new(Domain {
+            name: name.into(),
+            settings: settings.clone(),
+        });
+        tracing::info!(
+            event = "domain.created", domain = %name, durability = settings.durability.name(), on_first_use = is_created
+        );
+        self.created_domains += usize::from(is_created);
+        self.domains.insert(
+            name.into(),
+            DomainEntry {
+                domain: Arc::clone(&domain),
+                is_created,
+                queues: 0,
+            },
+        );
+        Ok(domain)
+    }
+
+    /// A connection tells who it is. An older one of the same peer is half-open at best: it is to end as lost, so that
+    /// what it holds goes to the new one.
+    fn session_up(&mut self, cx: &mut Cx<'_, Event>, up: SessionUp) {
+        let Some(identity) = up.identity else { return };
+        let newer = (up.session, up.handle);
+        if let Some((older, handle)) = self.identities.insert(identity.clone(), newer) {
+            tracing::info!(event = "session.superseded", session = older.0, by = up.session.0, peer = %up.description);
+            self.sessions.remove(&older);
+            cx.post(&handle, Event::Superseded { by: up.session });
+        }
+        self.sessions.insert(up.session, identity);
+    }
+
+    fn session_down(&mut self, session: SessionId) {
+        if let Some(identity) = self.sessions.remove(&session) {
+            self.identities.remove(&identity);
+        }
+    }
+
+    fn query(&mut self, cx: &mut Cx<'_, Event>, query: Query) {
+        match &query.request {
+            QueryRequest::Domains => {
+                let in_use = self
+                    .domains
+                    .values()
+                    .filter(|entry| entry.queues > 0 || !entry.is_created);
+                let mut names: Vec<String> =
+                    in_use.map(|entry| entry.domain.name.clone()).collect();
+                names.sort_unstable();
+                (query.reply)(QueryAnswer::Domains(names));
+            }
+            QueryRequest::Queues { .. } | QueryRequest::Partitions => self.ask_all(cx, query),
+            QueryRequest::Queue { uri }
+            | QueryRequest::Messages { uri, .. }
+            | QueryRequest::Purge { uri, .. } => match self.queues.get(uri) {
+                Some(&partition) => cx.post(
+                    &self.partitions[partition].handle,
+                    Event::Query(Box::new(query)),
+                ),
+                None => (query.reply)(QueryAnswer::Refused("there is no such queue".into())),
+            },
+        }
+    }
+
+    /// Asks every partition and answers when the last part has come.
+    fn ask_all(&self, cx: &mut Cx<'_, Event>, query: Query) {
+        let empty = match query.request {
+            QueryRequest::Partitions => QueryAnswer::Partitions(Vec::new()),
+            _ => QueryAnswer::Queues(Vec::new()),
+        };
+        let gather = Gather {
+            answer: empty,
+            reply: Some(query.reply),
+        };
+        let gather = Arc::new(Mutex::new(gather));
+        for place in &self.partitions {
+            let part = Arc::clone(&gather);
+            let reply = move |answer| lock(&part).add(answer);
+            let query = Query {
+                request: query.request.clone(),
+                reply: Box::new(reply),
+            };
+            cx.post(&place.handle, Event::Query(Box::new(query)));
+        }
+    }
+}
+
+/// An answer being put together. It goes out when the last part is there, or can no longer come: each part's callback
+/// holds a reference, and a partition that has gone drops its own uncalled.
+struct Gather {
+    answer: QueryAnswer,
+    reply: Option<Box<dyn FnOnce(QueryAnswer) + Send>>,
+}
+
+impl Gather {
+    fn add(&mut self, part: QueryAnswer) {
+        match (&mut self.answer, part) {
+            (QueryAnswer::Queues(all), QueryAnswer::Queues(some)) => all.extend(some),
+            (QueryAnswer::Partitions(all), QueryAnswer::Partitions(some)) => all.extend(some),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Gather {
+    fn drop(&mut self) {
+        let mut answer = std::mem::replace(&mut self.answer, QueryAnswer::Domains(Vec::new()));
+        match &mut answer {
+            QueryAnswer::Queues(queues) => queues.sort_unstable_by(|a, b| a.uri.cmp(&b.uri)),
+            QueryAnswer::Partitions(partitions) => {
+                partitions.sort_unstable_by_key(|report| report.partition)
+            }
+            _ => {}
+        }
+        if let Some(reply) = self.reply.take() {
+            reply(answer);
+        }
+    }
+}
+
+fn lock(gather: &Mutex<Gather>) -> std::sync::MutexGuard<'_, Gather> {
+    // A part that panicked while adding left a valid list behind.
+    gather.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Client<Event> for Registry {
+    fn core(&self) -> &ClientCore {
+        &self.core
+    }
+
+    fn on_event(&mut self, cx: &mut Cx<'_, Event>, event: Event) {
+        match event {
+            Event::Open(open) => self.open(cx, *open),
+            Event::SessionUp(up) => self.session_up(cx, *up),
+            Event::SessionDown { session } => self.session_down(session),
+            Event::Query(query) => self.query(cx, *query),
+            _ => tracing::error!(
+                event = "registry.strange_event",
+                "an event that is not for the registry"
+            ),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Partitions: one log each and the queues in it.
+//!
+//! ```text
+//! client    the dispatcher client: events in, one flush per turn
+//! hosted    a queue with its address and its domain
+//! puts      messages and confirms from sessions         acks      PUTs that wait for their durability level
+//! opens     open, configure, close, end of a session    deferred  answers that wait for it
+//! sessions  connections as the partition knows them     outbox    what one turn collects for each
+//! queries   what operators ask                          log       what a partition needs of its log
+//! ```
+//!
+//! One turn: events change the engines and append records to the block being built; `flush` hands the block to the log,
+//! looks how far the log has come, releases what waited for that, delivers, and sends one batch of each kind per session.
+
+pub mod client;
+pub mod log;
+
+mod acks;
+mod deferred;
+mod hosted;
+mod opens;
+mod outbox;
+mod puts;
+mod queries;
+mod sessions;
+
+pub use client::{Partition, PartitionConfig, RecoveredQueue};
+pub use log::{Level, Log, Marks, News};
