@@ -99,7 +99,7 @@ pub enum Event {
         partition: PartitionId,
     },
 
-    /// A partition failed and is gone: whoever used it has to begin anew. Registry to session.
+    /// A partition failed and is gone: whoever used it has to begin anew. Panic hook to registry, registry to sessions.
     PartitionLost {
         /// As in [`OpenedQueue::partition`].
         partition: Handle<Event>,

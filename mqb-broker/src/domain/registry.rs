@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use mqb_core::SessionId;
+use mqb_core::config::Config;
 use mqb_core::control::Category;
 use mqb_core::uri::Uri;
 use mqb_dispatcher::{Client, ClientCore, Cx, Handle};
 
 use super::settings::Domain;
-use super::table::{DomainTable, Found};
 use crate::event::{
     Event, OpenCall, Opened, PlacedOpen, Query, QueryAnswer, QueryRequest, Refusal, SessionUp,
 };
@@ -23,8 +23,8 @@ const CODE_TOO_MANY_QUEUES: i32 = -205;
 
 /// What the registry is told at its start.
 pub struct RegistryConfig {
-    /// The configured domains.
-    pub domains: Arc<DomainTable>,
+    /// What the operator set.
+    pub config: Arc<Config>,
     /// Most queues in all domains.
     pub max_queues: usize,
 }
@@ -39,14 +39,19 @@ pub struct PartitionEntry {
 
 struct DomainEntry {
     domain: Arc<Domain>,
-    /// Made on first use, so that its name came from a peer.
-    is_created: bool,
     queues: u32,
 }
 
 struct Place {
     handle: Handle<Event>,
     queues: usize,
+    /// It panicked and is gone until a restart.
+    is_lost: bool,
+}
+
+struct SessionEntry {
+    handle: Handle<Event>,
+    identity: Option<String>,
 }
 
 /// The registry.
@@ -54,13 +59,12 @@ pub struct Registry {
     core: ClientCore,
     config: RegistryConfig,
     domains: HashMap<String, DomainEntry>,
-    created_domains: usize,
     /// Partition by canonical URI. A queue whose creation failed stays here and is made by the next open.
     queues: HashMap<String, usize>,
     partitions: Vec<Place>,
-    /// Connections that told who they are.
-    sessions: HashMap<SessionId, String>,
-    identities: HashMap<String, (SessionId, Handle<Event>)>,
+    sessions: HashMap<SessionId, SessionEntry>,
+    /// The connection of each peer that told who it is.
+    identities: HashMap<String, SessionId>,
 }
 
 impl Registry {
@@ -74,7 +78,6 @@ impl Registry {
             core,
             config,
             domains: HashMap::new(),
-            created_domains: 0,
             queues: HashMap::new(),
             partitions: Vec::with_capacity(partitions.len()),
             sessions: HashMap::new(),
@@ -84,6 +87,7 @@ impl Registry {
             registry.partitions.push(Place {
                 handle: entry.handle,
                 queues: 0,
+                is_lost: false,
             });
             for uri in entry.queues {
                 registry.recovered(index, uri);
@@ -99,19 +103,10 @@ impl Registry {
             return;
         };
         let name = parsed.qualified_domain();
-        let table = &self.config.domains;
+        let config = &self.config.config;
         let entry = self.domains.entry_ref(name).or_insert_with(|| {
-            let is_created = !matches!(table.find(name), Found::Named(_));
-            self.created_domains += usize::from(is_created);
-            let settings = table.of_recovered(name).clone();
-            DomainEntry {
-                domain: Arc::new(Domain {
-                    name: name.into(),
-                    settings,
-                }),
-                is_created,
-                queues: 0,
-            }
+            let domain = Arc::new(Domain::recovered(name, config));
+            DomainEntry { domain, queues: 0 }
         });
         entry.queues += 1;
         self.partitions[partition].queues += 1;
@@ -148,15 +143,26 @@ impl Registry {
             return Err(Refusal::new(Category::Unknown, text).with_code(-1));
         }
         if let Some(&partition) = self.queues.get(&open.uri) {
-            return Ok((domain, partition));
+            return match self.partitions[partition].is_lost {
+                true => Err(Refusal::new(
+                    Category::NotReady,
+                    "the queue's partition has failed",
+                )),
+                false => Ok((domain, partition)),
+            };
         }
         self.check_room(&domain)?;
-        let fewest = self
+        let usable = self
             .partitions
             .iter()
             .enumerate()
-            .min_by_key(|(_, place)| place.queues);
-        let (partition, _) = fewest.expect("a broker has at least one partition");
+            .filter(|(_, place)| !place.is_lost);
+        let Some((partition, _)) = usable.min_by_key(|(_, place)| place.queues) else {
+            return Err(Refusal::new(
+                Category::NotReady,
+                "all partitions have failed",
+            ));
+        };
         self.partitions[partition].queues += 1;
         if let Some(entry) = self.domains.get_mut(&domain.name) {
             entry.queues += 1;
@@ -170,7 +176,7 @@ impl Registry {
             .domains
             .get(&domain.name)
             .map_or(0, |entry| entry.queues);
-        let limit = domain.settings.max_queues;
+        let limit = domain.config.max_queues;
         let text = if limit > 0 && queues >= limit {
             format!("domain {} has its maximum of {limit} queues", domain.name)
         } else if self.queues.len() >= self.config.max_queues {
@@ -187,72 +193,93 @@ impl Registry {
 
     /// The domain of a name, made on first use if the configuration says so.
     fn domain(&mut self, name: &str) -> Result<Arc<Domain>, Refusal> {
-        let found = self.config.domains.find(name);
-        let (settings, is_created) = match found {
-            Found::Named(settings) => (settings, false),
-            Found::Created(settings) => (settings, true),
-            Found::Nothing => {
-                let text = format!("domain {name} is not configured");
-                return Err(Refusal::new(Category::Unknown, text).with_code(-1));
-            }
+        let config = &self.config.config;
+        let Some(settings) = config.domain(name) else {
+            let text = format!("domain {name} is not configured");
+            return Err(Refusal::new(Category::Unknown, text).with_code(-1));
         };
         if let Some(entry) = self.domains.get(name) {
             return Ok(Arc::clone(&entry.domain));
         }
-        if is_created && self.created_domains >= self.config.domains.max_created_domains {
+        if self.domains.len() >= config.domains_max as usize {
             let text = format!(
-                "no more than {} domains are made on first use",
-                self.created_domains
+                "the broker has its maximum of {} domains",
+                config.domains_max
             );
+            tracing::warn!(event = "alarm", alarm = "DOMAIN_LIMIT_FULL", domain = %name, "{text}");
             return Err(Refusal::new(Category::Refused, text));
         }
+        tracing::info!(event = "domain.created", domain = %name, durability = %settings.durability);
         let domain = Arc::new(Domain {
             name: name.into(),
-            settings: settings.clone(),
+            config: settings.clone(),
         });
-        tracing::info!(
-            event = "domain.created", domain = %name, durability = settings.durability.name(), on_first_use = is_created
-        );
-        self.created_domains += usize::from(is_created);
-        self.domains.insert(
-            name.into(),
-            DomainEntry {
-                domain: Arc::clone(&domain),
-                is_created,
-                queues: 0,
-            },
-        );
+        let entry = DomainEntry {
+            domain: Arc::clone(&domain),
+            queues: 0,
+        };
+        self.domains.insert(name.into(), entry);
         Ok(domain)
     }
 
     /// A connection tells who it is. An older one of the same peer is half-open at best: it is to end as lost, so that
     /// what it holds goes to the new one.
     fn session_up(&mut self, cx: &mut Cx<'_, Event>, up: SessionUp) {
-        let Some(identity) = up.identity else { return };
-        let newer = (up.session, up.handle);
-        if let Some((older, handle)) = self.identities.insert(identity.clone(), newer) {
+        if let Some(identity) = &up.identity
+            && let Some(older) = self.identities.insert(identity.clone(), up.session)
+            && let Some(entry) = self.sessions.get_mut(&older)
+        {
             tracing::info!(event = "session.superseded", session = older.0, by = up.session.0, peer = %up.description);
-            self.sessions.remove(&older);
-            cx.post(&handle, Event::Superseded { by: up.session });
+            entry.identity = None;
+            cx.post(&entry.handle, Event::Superseded { by: up.session });
         }
-        self.sessions.insert(up.session, identity);
+        let entry = SessionEntry {
+            handle: up.handle,
+            identity: up.identity,
+        };
+        self.sessions.insert(up.session, entry);
     }
 
     fn session_down(&mut self, session: SessionId) {
-        if let Some(identity) = self.sessions.remove(&session) {
+        if let Some(SessionEntry {
+            identity: Some(identity),
+            ..
+        }) = self.sessions.remove(&session)
+        {
             self.identities.remove(&identity);
+        }
+    }
+
+    /// A partition panicked: whoever waits for it would wait for ever.
+    fn partition_lost(&mut self, cx: &mut Cx<'_, Event>, partition: &Handle<Event>) {
+        let Some(place) = self
+            .partitions
+            .iter_mut()
+            .find(|place| place.handle == *partition)
+        else {
+            return;
+        };
+        place.is_lost = true;
+        tracing::error!(
+            event = "alarm",
+            alarm = "PARTITION_LOST",
+            queues = place.queues,
+            "a partition is gone until a restart"
+        );
+        for entry in self.sessions.values() {
+            cx.post(
+                &entry.handle,
+                Event::PartitionLost {
+                    partition: partition.clone(),
+                },
+            );
         }
     }
 
     fn query(&mut self, cx: &mut Cx<'_, Event>, query: Query) {
         match &query.request {
             QueryRequest::Domains => {
-                let in_use = self
-                    .domains
-                    .values()
-                    .filter(|entry| entry.queues > 0 || !entry.is_created);
-                let mut names: Vec<String> =
-                    in_use.map(|entry| entry.domain.name.clone()).collect();
+                let mut names: Vec<String> = self.domains.keys().cloned().collect();
                 names.sort_unstable();
                 (query.reply)(QueryAnswer::Domains(names));
             }
@@ -340,6 +367,7 @@ impl Client<Event> for Registry {
             Event::Open(open) => self.open(cx, *open),
             Event::SessionUp(up) => self.session_up(cx, *up),
             Event::SessionDown { session } => self.session_down(session),
+            Event::PartitionLost { partition } => self.partition_lost(cx, &partition),
             Event::Query(query) => self.query(cx, *query),
             _ => tracing::error!(
                 event = "registry.strange_event",

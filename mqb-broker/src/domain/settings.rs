@@ -1,55 +1,10 @@
-//! What a domain promises about its queues.
+//! A domain in use, and what its settings mean for its queues.
 
-use std::time::Duration;
-
+use mqb_core::config::{Config, DomainConfig};
 use mqb_queue::QueueSettings;
 
-/// What an ACK means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
-    /// The record is on the medium: survives loss of power.
-    #[default]
-    Sync,
-    /// The record is in the file: survives the death of the broker.
-    Flush,
-    /// Accepted: survives nothing.
-    Memory,
-}
-
-impl Durability {
-    /// As the configuration spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Flush => "flush",
-            Self::Memory => "memory",
-        }
-    }
-}
-
-/// Settings shared by the domains that one rule of the configuration describes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DomainSettings {
-    /// What an ACK means.
-    pub durability: Durability,
-    /// Limits of each queue.
-    pub queue: QueueSettings,
-    /// How long a message that is sent again is recognised; zero: only while the first one is stored.
-    pub deduplication: Duration,
-    /// Most queues; 0: unlimited.
-    pub max_queues: u32,
-}
-
-impl Default for DomainSettings {
-    fn default() -> Self {
-        Self {
-            durability: Durability::Sync,
-            queue: QueueSettings::default(),
-            deduplication: Duration::from_secs(300),
-            max_queues: 10_000,
-        }
-    }
-}
+/// Share of a quota at which a queue counts as nearly full. **Units**: percent.
+const HIGH_WATERMARK_PERCENT: u8 = 80;
 
 /// A domain in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,12 +12,35 @@ pub struct Domain {
     /// Name with tier.
     pub name: String,
     /// What it promises.
-    pub settings: DomainSettings,
+    pub config: DomainConfig,
 }
 
 impl Domain {
-    /// `deduplicationTimeMs` of an openQueueResponse.
-    pub fn deduplication_ms(&self) -> i32 {
-        i32::try_from(self.settings.deduplication.as_millis()).unwrap_or(i32::MAX)
+    /// A domain whose queues recovery found: they are kept even if the configuration does not name it any more.
+    pub fn recovered(name: &str, config: &Config) -> Self {
+        let domain = config.domain(name).unwrap_or(&config.defaults);
+        Self {
+            name: name.into(),
+            config: domain.clone(),
+        }
+    }
+
+    /// What its queues are told.
+    pub fn queue_settings(&self) -> QueueSettings {
+        let config = &self.config;
+        QueueSettings {
+            max_messages: config.max_messages,
+            max_bytes: config.max_bytes.bytes(),
+            high_watermark_percent: HIGH_WATERMARK_PERCENT,
+            ttl: Some(config.ttl).filter(|ttl| !ttl.is_zero()),
+            max_delivery_attempts: config.max_delivery_attempts,
+            max_producers: config.max_producers,
+            max_consumers: config.max_consumers,
+        }
+    }
+
+    /// How long a repeated PUT is recognised. **Units**: milliseconds.
+    pub fn deduplication_ms(&self) -> u64 {
+        u64::try_from(self.config.deduplication.as_millis()).unwrap_or(u64::MAX)
     }
 }

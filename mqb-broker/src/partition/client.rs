@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mqb_core::config::Config;
 use mqb_core::uri::Uri;
 use mqb_core::{PartitionId, QueueId, Sequence};
 use mqb_dispatcher::{Client, ClientCore, Cx, MemberId, Monotonic, TimerId};
@@ -14,7 +15,7 @@ use super::deferred::Deferred;
 use super::hosted::{Home, Hosted, QueueIndex, Queues};
 use super::log::{Level, Log, Marks, News};
 use super::sessions::Sessions;
-use crate::domain::{Domain, DomainTable};
+use crate::domain::Domain;
 use crate::event::{Event, QueryAnswer};
 
 /// How often a partition looks at the clock: expiry, checkpoints.
@@ -61,13 +62,11 @@ pub struct PreparedQueue {
 
 impl PreparedQueue {
     /// Rebuilds the engine of a queue.
-    pub fn new(recovered: RecoveredQueue, domains: &DomainTable) -> Self {
+    pub fn new(recovered: RecoveredQueue, config: &Config) -> Self {
         // The registry looks at the same names; a URI that does not parse stays in its log, out of reach.
-        let name = Uri::parse(&recovered.uri)
-            .map_or("", |uri| uri.qualified_domain())
-            .to_owned();
-        let settings = domains.of_recovered(&name).clone();
-        let mut engine = Queue::new(recovered.id, settings.queue.clone());
+        let name = Uri::parse(&recovered.uri).map_or("", |uri| uri.qualified_domain());
+        let domain = Domain::recovered(name, config);
+        let mut engine = Queue::new(recovered.id, domain.queue_settings());
         recovered
             .messages
             .into_iter()
@@ -75,7 +74,7 @@ impl PreparedQueue {
         engine.restore_counters(recovered.counters);
         Self {
             uri: recovered.uri,
-            domain: Arc::new(Domain { name, settings }),
+            domain: Arc::new(domain),
             engine,
         }
     }
@@ -198,7 +197,7 @@ impl<L: Log> Partition<L> {
             engine,
         } in queues
         {
-            let home = Home::Log(Level::of(domain.settings.durability));
+            let home = Home::Log(Level::of(domain.config.durability));
             partition.host(cx, &uri, &domain, engine, home, Sequence::ZERO);
         }
         // The helpers may have had news before there was anyone to wake.

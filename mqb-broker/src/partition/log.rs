@@ -3,7 +3,7 @@
 use mqb_core::{Guid, QueueId, Sequence};
 use mqb_queue::{MessageStore, StoreError};
 
-use crate::domain::Durability;
+use mqb_core::config::Durability;
 
 /// How safe a record is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -63,8 +63,8 @@ pub trait Log: MessageStore + Send + 'static {
     /// Appends the creation of a queue.
     fn create_queue(&mut self, uri: &str) -> Result<(QueueId, Sequence), StoreError>;
 
-    /// Sets how long the GUIDs of a queue are remembered. **Units**: milliseconds.
-    fn set_duplicate_window(&mut self, queue: QueueId, duration_ms: u64);
+    /// Sets how long, in milliseconds, and how many GUIDs of a queue are remembered.
+    fn set_duplicate_window(&mut self, queue: QueueId, duration_ms: u64, max_entries: usize);
 
     /// Where a message with this GUID was stored, if that was within the queue's window.
     fn duplicate(&self, queue: QueueId, guid: &Guid, now_ms: u64) -> Option<Sequence>;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mqb_core::config::Durability;
 use mqb_core::control::Category;
 use mqb_core::control::schema::routing_flags;
 use mqb_core::{QueueId, Sequence, SessionId};
@@ -12,7 +13,7 @@ use super::client::Partition;
 use super::deferred::{Answer, Undo};
 use super::hosted::{Home, Hosted, QueueIndex};
 use super::log::{Level, Log};
-use crate::domain::{Domain, Durability};
+use crate::domain::Domain;
 use crate::event::{
     CloseCall, Closed, ConfigureCall, Configured, Event, Opened, OpenedQueue, PlacedOpen, QUEUE,
     Refusal,
@@ -78,7 +79,8 @@ impl<L: Log> Partition<L> {
                 queue: hosted.handle.clone(),
                 partition: cx.handle(),
                 routing_flags: routing_flags::PRIORITY,
-                deduplication_ms: hosted.domain.deduplication_ms(),
+                deduplication_ms: i32::try_from(hosted.domain.deduplication_ms())
+                    .unwrap_or(i32::MAX),
             }),
         });
         let undo = Undo {
@@ -112,8 +114,7 @@ impl<L: Log> Partition<L> {
         uri: &str,
         domain: &Arc<Domain>,
     ) -> Result<QueueIndex, Refusal> {
-        let settings = &domain.settings;
-        let (id, created, home) = match settings.durability {
+        let (id, created, home) = match domain.config.durability {
             Durability::Memory => {
                 self.memory_queues += 1;
                 (
@@ -127,13 +128,13 @@ impl<L: Log> Partition<L> {
                 (id, created, Home::Log(Level::of(durability)))
             }
         };
-        let engine = Queue::new(id, settings.queue.clone());
+        let engine = Queue::new(id, domain.queue_settings());
         tracing::info!(
             event = "queue.created",
             uri,
             partition = self.id.0,
             queue = id.0,
-            durability = settings.durability.name()
+            durability = %domain.config.durability
         );
         Ok(self.host(cx, uri, domain, engine, home, created))
     }
@@ -149,9 +150,10 @@ impl<L: Log> Partition<L> {
         created: Sequence,
     ) -> QueueIndex {
         if let Home::Log(_) = home {
-            let window = domain.settings.deduplication.as_millis();
+            let duration_ms = domain.deduplication_ms();
+            let max_entries = domain.config.deduplication_max as usize;
             self.log
-                .set_duplicate_window(engine.id(), u64::try_from(window).unwrap_or(u64::MAX));
+                .set_duplicate_window(engine.id(), duration_ms, max_entries);
         }
         let (member, _, handle) = cx.add_member(QUEUE, uri);
         self.queues.add(Hosted {
