@@ -19,6 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mio::net::TcpStream;
 use mqb_core::control::{ControlBody, ControlMessage, Document, Empty, Encoding, encode_event};
+use mqb_core::limits::PUSH_EVENT_BYTES_MAX;
 use mqb_core::wire::{self, EventKind, FrameLimits};
 use mqb_core::{GuidGenerator, SessionId};
 use mqb_dispatcher::{Client, ClientCore, Cx, Handle, IoToken, Monotonic, Readiness, TimerId};
@@ -558,7 +559,7 @@ impl Session {
     fn watch_output(&mut self, cx: &mut Cx<'_, Event>) {
         let waiting = self.output.len();
         let settings = self.settings();
-        if waiting > settings.output_bytes_max {
+        if waiting > settings.output_bytes_max + PUSH_EVENT_BYTES_MAX {
             return self.lose(cx, "too much output waits for the peer to read");
         }
         let crossed = if self.is_paused {

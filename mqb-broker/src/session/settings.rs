@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use mqb_core::config::Config;
+
 /// Limits and identity used by every session. Shared, immutable.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
@@ -29,7 +31,7 @@ pub struct SessionSettings {
     pub output_high_bytes: usize,
     /// Waiting output below which they go on. **Units**: bytes.
     pub output_low_bytes: usize,
-    /// Waiting output at which the connection is cut off. **Units**: bytes.
+    /// Waiting output, beyond one message of the largest size, at which the connection is cut off. **Units**: bytes.
     pub output_bytes_max: usize,
     /// Queue numbers (`qId`) open at once on one connection.
     pub queues_max: usize,
@@ -37,6 +39,29 @@ pub struct SessionSettings {
     pub streams_max: usize,
     /// Requests in work or waiting on one connection.
     pub requests_max: usize,
+}
+
+impl SessionSettings {
+    /// What the operator set, the rest at its default.
+    pub fn from_config(config: &Config) -> Self {
+        let limits = &config.limits;
+        let output_bytes_max = limits.output.as_usize();
+        let defaults = Self::default();
+        let output_high_bytes = defaults.output_high_bytes.min(output_bytes_max / 2);
+        Self {
+            handshake_timeout: limits.handshake_timeout,
+            heartbeat_interval: config.heartbeat_interval,
+            heartbeat_misses: config.heartbeat_misses,
+            write_stall_timeout: limits.write_stall_timeout,
+            in_flight_bytes_max: limits.in_flight.as_usize(),
+            output_high_bytes,
+            output_low_bytes: output_high_bytes / 4,
+            output_bytes_max,
+            queues_max: limits.queues_per_connection as usize,
+            streams_max: limits.queues_per_connection as usize * 2,
+            ..defaults
+        }
+    }
 }
 
 impl Default for SessionSettings {
