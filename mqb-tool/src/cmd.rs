@@ -1,0 +1,6 @@
+//! One file per command.
+
+pub(crate) mod admin;
+pub(crate) mod get;
+pub(crate) mod put;
+pub(crate) mod queue;
