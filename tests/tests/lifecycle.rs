@@ -1,6 +1,8 @@
 //! Start and stop: exit codes, signals, what refuses to start and how it says so, and readiness while recovering.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -191,6 +193,53 @@ fn a_data_directory_that_cannot_be_is_a_clear_error() {
         std::fs::read(&file).expect("still there"),
         b"not a directory"
     );
+}
+
+/// Every file below a directory with its content.
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).expect("readable").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files.extend(contents(&path));
+        } else {
+            files.insert(path.clone(), std::fs::read(&path).expect("readable"));
+        }
+    }
+    files
+}
+
+/// Data of a newer program, or data that lost the file that says what it is: refused with the reason, and left as it is.
+#[test]
+fn data_that_is_not_understood_is_refused_and_kept() {
+    let newer = |dir: &Path| {
+        let path = dir.join("FORMAT");
+        let text = std::fs::read_to_string(&path).expect("it says what it is");
+        std::fs::write(&path, text.replace("format 1\n", "format 2\n")).expect("writable");
+    };
+    let nameless =
+        |dir: &Path| std::fs::remove_file(dir.join("FORMAT")).expect("it says what it is");
+    let cases: [(&str, &dyn Fn(&Path)); 2] = [("format version 2", &newer), ("FORMAT", &nameless)];
+    for (reason, spoil) in cases {
+        let mut broker = Setup::processors(1).start();
+        let mut peer = Peer::connect(broker.address());
+        peer.open_write("bmq://newer/q", 0);
+        assert_eq!(peer.put_and_wait(0, b"precious"), 0);
+        assert_eq!(broker.stop().code(), Some(0));
+        spoil(broker.data_dir());
+        let before = contents(broker.data_dir());
+        let exit = Setup::processors(1)
+            .data_dir(broker.data_dir())
+            .start_expecting_exit(any_port());
+        assert!(
+            matches!(exit.status.code(), Some(1..=3)),
+            "{}: {}",
+            exit.status,
+            exit.stderr
+        );
+        assert!(exit.stderr.contains(reason), "{}", exit.stderr);
+        assert!(contents(broker.data_dir()) == before, "files were touched");
+    }
 }
 
 /// Liveness is at once, readiness when recovery is done, and meanwhile the page says how far it is.
