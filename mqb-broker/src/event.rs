@@ -26,6 +26,7 @@ use mqb_dispatcher::{ClientKind, Handle};
 pub use mqb_queue::{CloseScope, SubscriptionParameters};
 
 use crate::domain::Domain;
+use crate::storage::StorageStats;
 
 /// Sessions: one per connection.
 pub const SESSION: ClientKind = ClientKind::new(0, "session");
@@ -466,10 +467,16 @@ pub struct QueueReport {
     pub purged: u64,
     /// Messages out of delivery attempts.
     pub removed: u64,
+    /// PUTs judged since the start, refused ones included.
+    pub puts: u64,
+    /// PUTs refused since the start.
+    pub nacks: u64,
+    /// Messages handed to consumers since the start, repeated ones included.
+    pub pushes: u64,
 }
 
 /// State of a partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct PartitionReport {
     /// Its number.
     pub partition: u16,
@@ -493,6 +500,8 @@ pub struct PartitionReport {
     pub queues_high: u64,
     /// Alarm: messages removed because their consumers kept dying.
     pub poison_messages: u64,
+    /// Figures of the log.
+    pub storage: StorageStats,
 }
 
 /// A waiting message.

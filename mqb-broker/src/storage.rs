@@ -48,6 +48,7 @@ pub use recovery::{Recovered, RecoveredMessage, RecoveredQueue, RecoveryProgress
 pub use seam::{Bounds, Fold, FoldImage, LogMarks, Read, ReplicatedLog, Ticket};
 pub use shared::{Duty, Notify};
 pub use stats::{SYNC_BUCKETS_US, StorageStats};
+pub(crate) use window::Window;
 pub use window::WindowLimits;
 
 /// What the partitions of a process have in common.

@@ -13,13 +13,18 @@ use mqb_queue::{Budget, Counters, Delivery, Fill, MemoryStore, Notice, Queue, Re
 use super::acks::PendingAcks;
 use super::deferred::Deferred;
 use super::hosted::{Home, Hosted, QueueIndex, Queues};
-use super::log::{Level, Log, Marks, News};
+use super::log::{Level, Log, News};
 use super::sessions::Sessions;
 use crate::domain::Domain;
 use crate::event::{Event, QueryAnswer};
+use crate::storage::Marks;
 
-/// How often a partition looks at the clock: expiry, checkpoints.
-const TICK: Duration = Duration::from_millis(250);
+/// How often the log has its housekeeping while records are appended: it prepares segments in time.
+const BUSY_TICK: Duration = Duration::from_millis(20);
+/// The same while nothing happens.
+const IDLE_TICK: Duration = Duration::from_millis(100);
+/// How often messages are looked at for their time to live, and the wall clock is read.
+const EXPIRY_EVERY: Duration = Duration::from_millis(250);
 /// What one queue may deliver before the next one has its turn.
 const QUEUE_BUDGET: Budget = Budget {
     messages: 512,
@@ -146,6 +151,9 @@ pub struct Partition<L> {
     /// Wall clock of this turn.
     pub(super) now_ms: u64,
     tick: Option<TimerId>,
+    /// The last record at the last tick.
+    ticked_at: Sequence,
+    expired_at: Monotonic,
     pub(super) is_stopping: bool,
     pub(super) poison_messages: u64,
     poison_alarm: Option<Monotonic>,
@@ -185,7 +193,9 @@ impl<L: Log> Partition<L> {
             sweeps: VecDeque::new(),
             now_ms: wall.anchor_ms,
             wall,
-            tick: Some(cx.schedule(TICK)),
+            tick: Some(cx.schedule(BUSY_TICK)),
+            ticked_at: Sequence::ZERO,
+            expired_at: cx.now(),
             is_stopping: false,
             poison_messages: 0,
             poison_alarm: None,
@@ -201,7 +211,7 @@ impl<L: Log> Partition<L> {
             partition.host(cx, &uri, &domain, engine, home, Sequence::ZERO);
         }
         // The helpers may have had news before there was anyone to wake.
-        cx.link_flush();
+        partition.hear(cx);
         partition
     }
 
@@ -286,12 +296,19 @@ impl<L: Log> Partition<L> {
 
     /// The log has failed: nobody is told that anything succeeded.
     fn fail(&mut self, cx: &mut Cx<'_, Event>) {
-        tracing::error!(
-            event = "alarm",
-            alarm = "PARTITION_READONLY",
-            partition = self.id.0,
-            "the log failed: read-only until a restart"
-        );
+        let partition = self.id.0;
+        match &self.news.fault {
+            Some(fault) => tracing::error!(
+                event = "alarm", alarm = "PARTITION_READONLY", partition, what = fault.what, file = %fault.file, error = %fault.error,
+                "the log failed: read-only until a restart"
+            ),
+            None => tracing::error!(
+                event = "alarm",
+                alarm = "PARTITION_READONLY",
+                partition,
+                "the log is damaged: read-only"
+            ),
+        }
         self.advance(cx);
         for level in Level::ALL {
             self.fail_acks(level);
@@ -339,7 +356,9 @@ impl<L: Log> Partition<L> {
             let outcome = hosted
                 .engine
                 .deliver(&mut budget, store, &mut self.sessions);
-            left.messages -= given.messages - budget.messages;
+            let pushed = given.messages - budget.messages;
+            hosted.pushes += pushed as u64;
+            left.messages -= pushed;
             left.bytes -= given.bytes - budget.bytes;
             match outcome {
                 Delivery::More => self.set_ready(index),
@@ -402,12 +421,30 @@ impl<L: Log> Partition<L> {
     }
 
     fn on_tick(&mut self, cx: &mut Cx<'_, Event>) {
-        self.wall.anchor(cx.now());
-        self.now_ms = self.wall.anchor_ms;
-        let now_ms = self.now_ms;
+        let now = cx.now();
+        if now.since(self.expired_at) >= EXPIRY_EVERY {
+            self.expired_at = now;
+            self.wall.anchor(now);
+            self.start_expiry(self.wall.anchor_ms);
+        }
+        self.now_ms = self.wall.ms(now);
+        self.log.tick(self.now_ms);
+        self.hear(cx);
+        let appended = self.log.appended();
+        let is_busy = appended != self.ticked_at || self.marks.synced < appended;
+        self.ticked_at = appended;
+        self.tick = Some(cx.schedule(if is_busy { BUSY_TICK } else { IDLE_TICK }));
+    }
+
+    /// Queues whose oldest message has lived out its time are swept.
+    fn start_expiry(&mut self, now_ms: u64) {
         let is_due = |hosted: &Hosted| {
             !hosted.is_expiring && hosted.engine.expires_at_ms().is_some_and(|at| at <= now_ms)
         };
+        self.queues
+            .iter_mut()
+            .filter_map(|hosted| hosted.window.as_mut())
+            .for_each(|window| window.expire(now_ms));
         let due: Vec<QueueIndex> = self
             .queues
             .iter()
@@ -418,13 +455,11 @@ impl<L: Log> Partition<L> {
             self.queues.at(index).is_expiring = true;
             self.sweeps.push_back(Sweep::Expire { index });
         }
-        self.log.tick(now_ms);
-        self.hear(cx);
     }
 
     /// Goes once everything is safe, or cannot be.
     fn leave_if_closed(&mut self, cx: &mut Cx<'_, Event>) {
-        if self.is_stopping && (self.log.is_closed() || self.news.is_failed) {
+        if self.is_stopping && (self.news.is_closed || self.news.is_failed) {
             tracing::info!(
                 event = "partition.stopped",
                 partition = self.id.0,
@@ -475,7 +510,6 @@ impl<L: Log> Client<Event> for Partition<L> {
 
     fn on_timer(&mut self, cx: &mut Cx<'_, Event>, timer: TimerId) {
         if self.tick == Some(timer) {
-            self.tick = Some(cx.schedule(TICK));
             self.on_tick(cx);
         }
     }
@@ -483,10 +517,10 @@ impl<L: Log> Client<Event> for Partition<L> {
     /// The block goes to its writer first; then what the log has made true meanwhile is passed on.
     fn flush(&mut self, cx: &mut Cx<'_, Event>) {
         self.sweep(cx);
-        self.log.flush();
         if let Some(level) = self.wanted.take() {
             self.log.want(level);
         }
+        self.log.flush();
         self.advance(cx);
         self.deliver(cx);
         self.sessions.send_all(cx);

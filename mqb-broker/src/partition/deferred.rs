@@ -43,9 +43,11 @@ impl<L: Log> Partition<L> {
     /// Gives an answer once everything appended so far is at `level`; at once if it is, or if it never will be.
     pub(super) fn answer_at(&mut self, cx: &mut Cx<'_, Event>, level: Level, answer: Answer) {
         let needed = self.log.appended();
-        let is_reached = self.marks.at(level) >= needed;
-        if is_reached || self.news.is_failed {
-            self.give(cx, answer, is_reached);
+        if self.news.is_failed {
+            // What was to be appended is not even in the log.
+            self.give(cx, answer, false);
+        } else if self.marks.at(level) >= needed {
+            self.give(cx, answer, true);
         } else {
             self.wanted = self.wanted.max(Some(level));
             self.deferred[level as usize].push_back((needed, answer));

@@ -11,6 +11,7 @@ use slab::Slab;
 use super::log::Level;
 use crate::domain::Domain;
 use crate::event::Event;
+use crate::storage::Window;
 
 /// Place of a queue in its partition's table.
 pub(super) type QueueIndex = u32;
@@ -44,6 +45,14 @@ pub(super) struct Hosted {
     pub(super) is_expiring: bool,
     /// Use of the quota as last told.
     pub(super) fill: Fill,
+    /// PUTs judged.
+    pub(super) puts: u64,
+    /// PUTs refused.
+    pub(super) nacks: u64,
+    /// Messages handed out.
+    pub(super) pushes: u64,
+    /// What was stored lately, of a queue in memory; the log remembers for the others.
+    pub(super) window: Option<Window>,
 }
 
 impl Hosted {
@@ -92,6 +101,10 @@ impl Queues {
     #[inline]
     pub(super) fn at(&mut self, index: QueueIndex) -> &mut Hosted {
         &mut self.slots[index as usize]
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hosted> {
+        self.slots.iter_mut().map(|(_, hosted)| hosted)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (QueueIndex, &Hosted)> {

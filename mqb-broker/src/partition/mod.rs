@@ -7,6 +7,7 @@
 //! opens     open, configure, close, end of a session    deferred  answers that wait for it
 //! sessions  connections as the partition knows them     outbox    what one turn collects for each
 //! queries   what operators ask                          log       what a partition needs of its log
+//! start     from a data directory to running partitions
 //! ```
 //!
 //! One turn: events change the engines and append records to the block being built; `flush` hands the block to the log,
@@ -14,6 +15,7 @@
 
 pub mod client;
 pub mod log;
+pub mod start;
 
 mod acks;
 mod deferred;
@@ -24,5 +26,6 @@ mod puts;
 mod queries;
 mod sessions;
 
-pub use client::{Partition, PartitionConfig, RecoveredQueue};
-pub use log::{Level, Log, Marks, News};
+pub use client::{Partition, PartitionConfig, PreparedQueue, RecoveredQueue};
+pub use log::{Level, Log, News};
+pub use start::{Started, start, storage_config};

@@ -18,6 +18,7 @@ use crate::event::{
     CloseCall, Closed, ConfigureCall, Configured, Event, Opened, OpenedQueue, PlacedOpen, QUEUE,
     Refusal,
 };
+use crate::storage::{Window, WindowLimits};
 
 /// Numbers of queues in memory start here: the log numbers its own from 1.
 const MEMORY_QUEUES: u32 = 1 << 31;
@@ -149,12 +150,17 @@ impl<L: Log> Partition<L> {
         home: Home,
         created: Sequence,
     ) -> QueueIndex {
-        if let Home::Log(_) = home {
-            let duration_ms = domain.deduplication_ms();
-            let max_entries = domain.config.deduplication_max as usize;
-            self.log
-                .set_duplicate_window(engine.id(), duration_ms, max_entries);
-        }
+        let limits = WindowLimits {
+            duration_ms: domain.deduplication_ms(),
+            max_entries: domain.config.deduplication_max as usize,
+        };
+        let window = match home {
+            Home::Log(_) => {
+                self.log.set_duplicate_window(engine.id(), limits);
+                None
+            }
+            Home::Memory => Some(Window::new(limits)),
+        };
         let (member, _, handle) = cx.add_member(QUEUE, uri);
         self.queues.add(Hosted {
             engine,
@@ -169,6 +175,10 @@ impl<L: Log> Partition<L> {
             is_ready: false,
             is_expiring: false,
             fill: Fill::Relaxed,
+            puts: 0,
+            nacks: 0,
+            pushes: 0,
+            window,
         })
     }
 

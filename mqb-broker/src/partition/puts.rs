@@ -32,14 +32,20 @@ impl<L: Log> Partition<L> {
             queue: batch.queue,
         };
         let may_write = self.queues.at(index).engine.may_write(peer);
+        let mut nacks = 0;
         for item in &batch.puts {
             let outcome = match may_write {
                 true if self.is_stopping => Outcome::Now(AckStatus::NotReady),
                 true => self.put(index, batch, item),
                 false => Outcome::Now(AckStatus::Unknown),
             };
+            nacks +=
+                u64::from(matches!(outcome, Outcome::Now(status) if status != AckStatus::Success));
             self.note_outcome(token, batch, item, &outcome);
         }
+        let hosted = self.queues.at(index);
+        hosted.puts += batch.puts.len() as u64;
+        hosted.nacks += nacks;
         self.take_notices(index);
     }
 
@@ -54,16 +60,7 @@ impl<L: Log> Partition<L> {
             owner: &batch.frames,
         };
         let level = match hosted.home {
-            Home::Memory => {
-                return match hosted.engine.put(&mut self.memory, &message) {
-                    Ok(_) => {
-                        hosted.engine.set_deliverable(self.memory.appended());
-                        self.set_ready(index);
-                        Outcome::Now(AckStatus::Success)
-                    }
-                    Err(error) => Outcome::Now(refusal(error)),
-                };
-            }
+            Home::Memory => return self.put_in_memory(index, &message),
             Home::Log(level) => level,
         };
         if let Some(original) = self.log.duplicate(hosted.engine.id(), &item.guid, now_ms) {
@@ -80,6 +77,30 @@ impl<L: Log> Partition<L> {
                 Outcome::Stored(level, sequence)
             }
             Ok(Accepted::Duplicate(original)) => self.again(level, original),
+            Err(error) => Outcome::Now(refusal(error)),
+        }
+    }
+
+    fn put_in_memory(&mut self, index: QueueIndex, message: &NewMessage<'_>) -> Outcome {
+        let hosted = self.queues.at(index);
+        let now_ms = message.accepted_at_ms;
+        if hosted
+            .window
+            .as_ref()
+            .is_some_and(|window| window.find(&message.guid, now_ms).is_some())
+        {
+            return Outcome::Now(AckStatus::Success);
+        }
+        match hosted.engine.put(&mut self.memory, message) {
+            Ok(Accepted::Stored(sequence)) => {
+                if let Some(window) = &mut hosted.window {
+                    window.insert(message.guid, sequence, now_ms);
+                }
+                hosted.engine.set_deliverable(sequence);
+                self.set_ready(index);
+                Outcome::Now(AckStatus::Success)
+            }
+            Ok(Accepted::Duplicate(_)) => Outcome::Now(AckStatus::Success),
             Err(error) => Outcome::Now(refusal(error)),
         }
     }

@@ -10,7 +10,7 @@ use super::log::{Level, Log};
 use crate::event::{MessageReport, PartitionReport, Query, QueryAnswer, QueryRequest, QueueReport};
 
 /// Data shown of one message. **Units**: bytes.
-const PREVIEW_BYTES: usize = 4 << 10;
+const PREVIEW_BYTES: usize = 256 << 10;
 /// Data of one answer. **Units**: bytes.
 const ANSWER_BYTES: usize = 1 << 20;
 /// Messages of one answer.
@@ -137,6 +137,7 @@ impl<L: Log> Partition<L> {
             is_full: self.news.is_full,
             is_failed: self.news.is_failed,
             poison_messages: self.poison_messages,
+            storage: self.log.stats(),
             ..PartitionReport::default()
         };
         for (_, hosted) in self.queues.iter() {
@@ -175,5 +176,8 @@ fn queue_report(hosted: &Hosted, partition: u16, now_ms: u64) -> QueueReport {
         expired: stats.counters.expired,
         purged: stats.counters.purged,
         removed: stats.counters.removed,
+        puts: hosted.puts,
+        nacks: hosted.nacks,
+        pushes: hosted.pushes,
     }
 }
