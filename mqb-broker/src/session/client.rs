@@ -13,6 +13,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +100,8 @@ pub struct Session {
     /// Partitions were told to push nothing.
     pub(super) is_paused: bool,
     is_draining: bool,
+    /// Input waits for a queue that is being opened: a PUT was sent behind the open without waiting for its answer.
+    is_stalled: bool,
     /// The disconnect was asked for by the peer and is to be answered, with this request id.
     pub(super) disconnect_rid: Option<i32>,
     farewell: Farewell,
@@ -154,6 +157,7 @@ impl Session {
             in_flight_bytes: 0,
             is_paused: false,
             is_draining: false,
+            is_stalled: false,
             disconnect_rid: None,
             farewell: Farewell::NotSaid,
             is_graceful: false,
@@ -216,6 +220,7 @@ impl Session {
             Phase::Lingering | Phase::Leaving => true,
             _ => {
                 !self.is_draining
+                    && !self.is_stalled
                     && self.in_flight_bytes < self.settings().in_flight_bytes_max
                     // A peer that floods requests without reading answers is not listened to.
                     && self.output.len() < self.settings().output_bytes_max / 2
@@ -258,6 +263,9 @@ impl Session {
                 _ => (FrameLimits::BROKER, false),
             };
             let Some(link) = &mut self.link else { return };
+            if self.is_stalled {
+                return;
+            }
             if self.phase == Phase::Lingering {
                 return link.discard_input();
             }
@@ -274,27 +282,37 @@ impl Session {
         let batch = Bytes::from(frames.data);
         self.inbound.begin(&batch);
         let mut at = 0;
-        while at < end {
+        while at < end && !self.is_stalled {
             let length = match wire::frame_length(&batch[at..end], &FrameLimits::BROKER) {
                 Ok(Some(length)) => length,
                 // Found whole and within limits when they were cut.
                 Ok(None) | Err(_) => break,
             };
-            self.handle_frame(cx, &batch[at..at + length], at);
+            if self
+                .handle_frame(cx, &batch[at..at + length], at)
+                .is_break()
+            {
+                self.is_stalled = true;
+                break;
+            }
             at += length;
         }
         self.deliver(cx);
         self.inbound.end();
         if let Some(link) = &mut self.link {
-            link.go_on(batch, end);
+            link.go_on(batch, at);
         }
     }
 
-    /// `at` is where the frame lies in the memory of this read.
-    fn handle_frame(&mut self, cx: &mut Cx<'_, Event>, frame: &[u8], at: usize) {
+    /// `at` is where the frame lies in the memory of this read. Breaks off, with nothing done, if the frame and what is
+    /// behind it have to wait.
+    fn handle_frame(&mut self, cx: &mut Cx<'_, Event>, frame: &[u8], at: usize) -> ControlFlow<()> {
         let event = match wire::Event::parse(frame) {
             Ok(event) => event,
-            Err(error) => return self.odd(cx, &error.to_string()),
+            Err(error) => {
+                self.odd(cx, &error.to_string());
+                return ControlFlow::Continue(());
+            }
         };
         match (self.phase, event.header.kind) {
             (Phase::Handshake { authenticated }, _) => self.handshake(cx, &event, authenticated),
@@ -302,12 +320,26 @@ impl Session {
             (_, EventKind::HeartbeatRequest) => self.output.heartbeat_response(),
             (_, EventKind::HeartbeatResponse) | (Phase::Leaving, _) => {}
             (Phase::Running { .. } | Phase::Admin, EventKind::Control) => self.control(cx, &event),
-            (Phase::Running { .. }, EventKind::Put) => self.puts(cx, &event, at),
+            (Phase::Running { .. }, EventKind::Put) => {
+                if self.requests.has_open() && self.is_for_opening_queue(&event) {
+                    return ControlFlow::Break(());
+                }
+                self.puts(cx, &event, at);
+            }
             (Phase::Running { .. }, EventKind::Confirm) => self.confirms(cx, &event),
             (Phase::Running { authenticated }, EventKind::Authentication) => {
                 self.reauthenticate(cx, &event, authenticated)
             }
             (_, kind) => self.odd(cx, &format!("unexpected event of kind {}", kind.to_wire())),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Goes on with input that waited for a queue to be opened.
+    pub(super) fn resume_input(&mut self, cx: &mut Cx<'_, Event>) {
+        if std::mem::take(&mut self.is_stalled) {
+            self.take_input(cx);
+            self.read(cx);
         }
     }
 
@@ -347,6 +379,7 @@ impl Session {
         }
         self.deliver(cx);
         self.phase = Phase::Leaving;
+        self.is_stalled = false;
         self.is_graceful = true;
         self.cause.get_or_insert(Cow::Borrowed(cause));
         self.arm(cx, self.settings().farewell_timeout);

@@ -105,6 +105,19 @@ impl Requests {
             .any(|call| matches!(call.work, Work::Open(..)))
     }
 
+    /// Whether a queue number is being opened, or will be.
+    pub(super) fn is_opening(&self, queue: WireQueueId) -> bool {
+        let in_work = |call: &Call| {
+            call.queue == queue && !call.is_expired && matches!(call.work, Work::Open(..))
+        };
+        self.calls.values().any(in_work)
+            || self.waiting.get(&queue).is_some_and(|waiting| {
+                waiting
+                    .iter()
+                    .any(|asked| matches!(asked.request, Request::Open(_)))
+            })
+    }
+
     /// Forgets what is not in work yet.
     pub(super) fn drop_waiting(&mut self) {
         self.waiting.values_mut().for_each(VecDeque::clear);
@@ -474,6 +487,7 @@ impl Session {
 
     fn after_answer(&mut self, cx: &mut Cx<'_, Event>, queue: WireQueueId) {
         self.go_on(cx, queue);
+        self.resume_input(cx);
         self.say_farewell(cx);
     }
 

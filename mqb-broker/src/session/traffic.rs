@@ -12,6 +12,17 @@ use super::put::{self, Judged};
 use crate::event::{AckBatch, Event, PushBatch, PushItem, PutBatch, PutItem};
 
 impl Session {
+    /// Whether a PUT event has a message for a queue that cannot be written to yet, but perhaps soon.
+    pub(super) fn is_for_opening_queue(&self, event: &WireEvent<'_>) -> bool {
+        PutIter::new(event).map_while(Result::ok).any(|put| {
+            let is_writable = self
+                .queues
+                .get(put.queue)
+                .is_some_and(|queue| queue.is_writable());
+            !is_writable && self.requests.is_opening(put.queue)
+        })
+    }
+
     /// The messages of a PUT event that lies at `at` in the memory of this read.
     pub(super) fn puts(&mut self, cx: &mut Cx<'_, Event>, event: &WireEvent<'_>, at: usize) {
         for put in PutIter::new(event) {
