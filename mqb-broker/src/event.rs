@@ -257,8 +257,10 @@ pub struct PutItem {
 }
 
 impl PutItem {
-    /// Memory of one item beyond its data.
-    const OVERHEAD_BYTES: usize = 64;
+    /// What one message costs beyond its data: memory for its record, its pending ACK and its place in the duplicate
+    /// window, and the time of its queue. Bounds the number of tiny messages that one connection can have queued ahead of
+    /// everybody else's.
+    const OVERHEAD_BYTES: usize = 512;
 
     /// What this message takes of its session's in-flight budget. **Units**: bytes.
     #[inline]

@@ -287,7 +287,7 @@ pub fn render(style: Style, answer: &QueryAnswer) -> String {
         (_, QueryAnswer::Messages(messages)) => list(style, "messages", messages, message_json),
         (_, QueryAnswer::Purged { messages, bytes }) => write_json(
             style,
-            &json!({ "purged": { "messages": messages, "bytes": bytes } }),
+            &json!({ "purged_messages": messages, "purged_bytes": bytes }),
         ),
     }
 }
