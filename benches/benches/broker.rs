@@ -35,6 +35,9 @@ struct Scale {
     waiting: u64,
 }
 
+/// One group of rows.
+type Part = fn(&mut Bench) -> anyhow::Result<()>;
+
 struct Bench {
     programs: Programs,
     dir: PathBuf,
@@ -87,7 +90,7 @@ fn main() -> anyhow::Result<()> {
         .table
         .note("file_system", raw::file_system(Path::new(dir)).into());
     bench.table.note("quick", quick.into());
-    let parts: [(&str, fn(&mut Bench) -> anyhow::Result<()>); 5] = [
+    let parts: [(&str, Part); 5] = [
         ("throughput", Bench::throughput),
         ("large", Bench::large),
         ("latency", Bench::latency),
@@ -243,11 +246,12 @@ impl Bench {
             ours[0].push(number(&figures, "/delivery_us/p50")?);
             ours[1].push(number(&figures, "/delivery_us/p99")?);
         }
-        for (name, ours, echo) in [
-            ("p50", &mut ours[0], &mut echo[0]),
-            ("p99", &mut ours[1], &mut echo[1]),
-        ] {
-            let (ours, echo) = (median(ours), median(echo));
+        for (name, ours, echo) in ["p50", "p99"]
+            .into_iter()
+            .zip(&mut ours)
+            .zip(&mut echo)
+            .map(|((name, ours), echo)| (name, median(ours), median(echo)))
+        {
             self.table.at_most(
                 &format!("latency {name} at 20,000/s, flush"),
                 "us",

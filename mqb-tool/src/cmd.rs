@@ -4,3 +4,4 @@ pub(crate) mod admin;
 pub(crate) mod get;
 pub(crate) mod put;
 pub(crate) mod queue;
+pub(crate) mod storage;

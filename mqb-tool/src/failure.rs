@@ -12,6 +12,8 @@ use crate::context::Context;
 pub(crate) enum Failure {
     /// The command line makes no sense in a way that its parser cannot see.
     Usage(String),
+    /// Storage does not read as it was written.
+    Damaged(String),
     /// Nothing there.
     NoMessage,
 }
@@ -19,7 +21,7 @@ pub(crate) enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Usage(text) => f.write_str(text),
+            Failure::Usage(text) | Failure::Damaged(text) => f.write_str(text),
             Failure::NoMessage => f.write_str("no message came in time"),
         }
     }
@@ -86,6 +88,7 @@ pub(crate) fn report(error: &anyhow::Error, context: &Context) -> ExitCode {
     }
     ExitCode::from(match error.downcast_ref::<Failure>() {
         Some(Failure::Usage(_)) => 2,
+        Some(Failure::Damaged(_)) => 3,
         Some(Failure::NoMessage) => 4,
         None => match error.downcast_ref::<Error>() {
             Some(Error::Address { .. } | Error::Uri { .. } | Error::Options(_)) => 2,

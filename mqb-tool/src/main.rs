@@ -42,6 +42,9 @@ enum Command {
     /// Look at queues, and empty them
     #[command(subcommand)]
     Queue(cmd::queue::Command),
+    /// Look at a data directory while its broker is stopped
+    #[command(subcommand)]
+    Storage(cmd::storage::Command),
     /// Send a command to the broker's operator interface as it is
     Admin(cmd::admin::Args),
     /// Measure throughput and latency
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Put(args) => cmd::put::run(&context, args),
         Command::Get(args) => cmd::get::run(&context, args),
         Command::Queue(command) => cmd::queue::run(&context, command),
+        Command::Storage(command) => cmd::storage::run(&context, &command),
         Command::Admin(args) => cmd::admin::run(&context, &args),
         Command::Bench(args) => bench::run(&context, &args),
     };

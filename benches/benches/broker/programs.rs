@@ -9,13 +9,13 @@ use anyhow::Context;
 use serde_json::Value;
 
 /// Where the programs are.
-pub struct Programs {
+pub(crate) struct Programs {
     dir: PathBuf,
 }
 
 impl Programs {
     /// Builds broker and tool as users do, with the release profile, next to this benchmark's own helper.
-    pub fn build() -> anyhow::Result<Programs> {
+    pub(crate) fn build() -> anyhow::Result<Programs> {
         let dir = Path::new(env!("CARGO_BIN_EXE_mqb-bench-echo"))
             .parent()
             .context("a program lies in a directory")?;
@@ -46,7 +46,7 @@ impl Programs {
     }
 
     /// Runs `mqb bench` and returns its figures. Fails if the contents were not right.
-    pub fn bench(&self, broker: &Broker, args: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn bench(&self, broker: &Broker, args: &[&str]) -> anyhow::Result<Value> {
         let pid = broker.child.id().to_string();
         let output = Command::new(self.dir.join("mqb"))
             .args([
@@ -74,7 +74,7 @@ impl Programs {
     }
 
     /// Latencies of the echo at a rate. **Units**: microseconds.
-    pub fn echo(&self, size: usize, rate: u32, messages: u64) -> anyhow::Result<Value> {
+    pub(crate) fn echo(&self, size: usize, rate: u32, messages: u64) -> anyhow::Result<Value> {
         let mut server = Command::new(env!("CARGO_BIN_EXE_mqb-bench-echo"))
             .arg("serve")
             .stdin(Stdio::piped())
@@ -104,7 +104,7 @@ impl Programs {
     }
 
     /// Starts a broker on a data directory and waits until it is ready.
-    pub fn start(&self, data: &Path, durability: &str) -> anyhow::Result<Broker> {
+    pub(crate) fn start(&self, data: &Path, durability: &str) -> anyhow::Result<Broker> {
         let started = Instant::now();
         let mut child = Command::new(self.dir.join("mqb-broker"))
             .args([
@@ -152,16 +152,16 @@ impl Programs {
 }
 
 /// A running broker; killed when dropped.
-pub struct Broker {
+pub(crate) struct Broker {
     child: Child,
-    pub address: String,
+    pub(crate) address: String,
     /// From its start to its ready line.
-    pub ready_after: Duration,
+    pub(crate) ready_after: Duration,
 }
 
 impl Broker {
     /// Stops it in order and waits for its end.
-    pub fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
         let status = self.child.wait()?;
@@ -170,7 +170,7 @@ impl Broker {
     }
 
     /// Anonymous resident memory. **Units**: bytes.
-    pub fn anonymous_bytes(&self) -> anyhow::Result<u64> {
+    pub(crate) fn anonymous_bytes(&self) -> anyhow::Result<u64> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = text
             .lines()

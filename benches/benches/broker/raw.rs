@@ -12,7 +12,7 @@ use mqb_benches::quantile;
 const WRITE_BYTES: usize = 256 * 1024;
 
 /// Appends `bytes` to a new file, without syncing. **Units**: bytes per second.
-pub fn append(dir: &Path, bytes: u64) -> anyhow::Result<f64> {
+pub(crate) fn append(dir: &Path, bytes: u64) -> anyhow::Result<f64> {
     let path = dir.join("raw-append");
     let mut file = File::create(&path)?;
     let block = vec![0x5A; WRITE_BYTES];
@@ -31,7 +31,11 @@ pub fn append(dir: &Path, bytes: u64) -> anyhow::Result<f64> {
 }
 
 /// Appends batches and makes each durable. Returns the quantiles 0.5 and 0.99 of an fdatasync. **Units**: microseconds.
-pub fn fdatasync(dir: &Path, batch_bytes: usize, batches: usize) -> anyhow::Result<(f64, f64)> {
+pub(crate) fn fdatasync(
+    dir: &Path,
+    batch_bytes: usize,
+    batches: usize,
+) -> anyhow::Result<(f64, f64)> {
     let path = dir.join("raw-sync");
     let mut file = File::create(&path)?;
     // As the log does: the space is there before, so that a sync does not have to write the file's size.
@@ -52,7 +56,7 @@ pub fn fdatasync(dir: &Path, batch_bytes: usize, batches: usize) -> anyhow::Resu
 
 /// Copies bytes over loopback as often as a broker does: from a sender through a relay to a receiver.
 /// **Units**: bytes per second that arrive.
-pub fn loopback(bytes: u64) -> anyhow::Result<f64> {
+pub(crate) fn loopback(bytes: u64) -> anyhow::Result<f64> {
     let (mut to_relay, mut from_sender) = pair()?;
     let (mut to_receiver, mut from_relay) = pair()?;
     let start = Instant::now();
@@ -99,7 +103,7 @@ fn pair() -> std::io::Result<(TcpStream, TcpStream)> {
 }
 
 /// Reads all files below a directory. Returns their bytes and the time it took in seconds.
-pub fn read_files(dir: &Path) -> anyhow::Result<(u64, f64)> {
+pub(crate) fn read_files(dir: &Path) -> anyhow::Result<(u64, f64)> {
     let start = Instant::now();
     let mut buffer = vec![0; 1 << 20];
     let bytes = read_below(dir, &mut buffer)?;
@@ -123,7 +127,7 @@ fn read_below(dir: &Path, buffer: &mut [u8]) -> anyhow::Result<u64> {
 }
 
 /// Name of the file system that holds `dir`, from the mount table.
-pub fn file_system(dir: &Path) -> String {
+pub(crate) fn file_system(dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let best = mounts

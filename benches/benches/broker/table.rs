@@ -24,14 +24,14 @@ impl Row {
 
 /// Collects rows and notes.
 #[derive(Default)]
-pub struct Table {
+pub(crate) struct Table {
     rows: Vec<Row>,
     notes: Map<String, Value>,
     failures: Vec<(String, String)>,
 }
 
 impl Table {
-    pub fn at_least(
+    pub(crate) fn at_least(
         &mut self,
         name: &str,
         unit: &'static str,
@@ -43,7 +43,7 @@ impl Table {
         self.add(name, unit, measured, required, false, (yardstick, value));
     }
 
-    pub fn at_most(
+    pub(crate) fn at_most(
         &mut self,
         name: &str,
         unit: &'static str,
@@ -77,16 +77,16 @@ impl Table {
         self.rows.push(row);
     }
 
-    pub fn note(&mut self, name: &str, value: Value) {
+    pub(crate) fn note(&mut self, name: &str, value: Value) {
         self.notes.insert(name.to_owned(), value);
     }
 
-    pub fn failed(&mut self, name: &str, error: &anyhow::Error) {
+    pub(crate) fn failed(&mut self, name: &str, error: &anyhow::Error) {
         eprintln!("{name}: {error:#}");
         self.failures.push((name.to_owned(), format!("{error:#}")));
     }
 
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         println!(
             "\n{:<48} {:>14} {:>16} {:>7}  {:<8} yardstick",
             "", "measured", "required", "ratio", ""
@@ -100,7 +100,7 @@ impl Table {
         println!();
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let rows: Vec<Value> = self
             .rows
             .iter()
