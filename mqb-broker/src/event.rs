@@ -260,7 +260,7 @@ impl PutItem {
     /// What one message costs beyond its data: memory for its record, its pending ACK and its place in the duplicate
     /// window, and the time of its queue. Bounds the number of tiny messages that one connection can have queued ahead of
     /// everybody else's.
-    const OVERHEAD_BYTES: usize = 512;
+    const OVERHEAD_BYTES: usize = 1024;
 
     /// What this message takes of its session's in-flight budget. **Units**: bytes.
     #[inline]

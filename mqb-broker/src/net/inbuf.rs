@@ -15,6 +15,8 @@ use mqb_core::wire::{FrameLimits, frame_length};
 /// busy one needs few calls.
 const READ_MIN: usize = 4 << 10;
 const READ_MAX: usize = 256 << 10;
+/// Frames above this may be kept by whoever stores messages; smaller ones are copied.
+const KEPT_FRAME_MIN: usize = 4 << 10;
 /// Largest memory kept for reuse.
 const SPARE_MAX: usize = 2 * READ_MAX;
 
@@ -38,6 +40,18 @@ pub struct Frames {
     pub data: Vec<u8>,
     /// Where the last whole frame ends.
     pub end: usize,
+    /// Length of the largest frame.
+    largest: usize,
+}
+
+impl Frames {
+    /// The memory, to be shared. `data` of large frames may be kept for long, so it must not drag much unused memory along.
+    pub fn share(mut self) -> Bytes {
+        if self.largest > KEPT_FRAME_MIN && self.data.capacity() / 2 > self.data.len() {
+            self.data.shrink_to_fit();
+        }
+        Bytes::from(self.data)
+    }
 }
 
 /// Receive buffer. Owned by: the session's processor.
@@ -121,10 +135,12 @@ impl InBuf {
         only_first: bool,
     ) -> Result<Option<Frames>, FrameError> {
         let mut error = None;
+        let mut largest = 0;
         while self.data.len() > self.scanned {
             match frame_length(&self.data[self.scanned..], limits) {
                 Ok(Some(length)) if length <= self.data.len() - self.scanned => {
                     self.scanned += length;
+                    largest = largest.max(length);
                     self.expected = None;
                     if only_first {
                         break;
@@ -147,6 +163,7 @@ impl InBuf {
             _ => Ok(Some(Frames {
                 data: std::mem::take(&mut self.data),
                 end,
+                largest,
             })),
         }
     }
@@ -159,10 +176,7 @@ impl InBuf {
             "a batch is finished before the next read"
         );
         if batch.is_unique() {
-            return self.recycle(Frames {
-                data: Vec::from(batch),
-                end,
-            });
+            return self.recycle(Vec::from(batch), end);
         }
         let tail = &batch[end..];
         let mut spare = std::mem::take(&mut self.spare);
@@ -180,12 +194,11 @@ impl InBuf {
     }
 
     /// Goes on behind a batch whose memory is free again.
-    fn recycle(&mut self, frames: Frames) {
+    fn recycle(&mut self, mut data: Vec<u8>, end: usize) {
         debug_assert!(
             self.data.is_empty(),
             "a batch is finished before the next read"
         );
-        let Frames { mut data, end } = frames;
         data.drain(..end);
         // Memory of a burst is not kept for a connection that became quiet.
         if data.is_empty() && data.capacity() > self.read_size.saturating_mul(2) {
@@ -248,11 +261,12 @@ mod tests {
                     at += length;
                 }
                 assert_eq!(at, frames.end);
-                let batch = Bytes::from(frames.data);
+                let end = frames.end;
+                let batch = frames.share();
                 if index % 2 == 0 {
                     kept.push(batch.clone())
                 }
-                input.go_on(batch, frames.end);
+                input.go_on(batch, end);
             }
         }
         assert!(input.is_empty());
@@ -281,7 +295,8 @@ mod tests {
         input.extend(&[frame(8), frame(12), vec![0; 4]].concat());
         let frames = input.take(&FrameLimits::BROKER, false).unwrap().unwrap();
         assert_eq!(frames.end, 20);
-        input.go_on(Bytes::from(frames.data), frames.end);
+        let end = frames.end;
+        input.go_on(frames.share(), end);
         assert!(input.take(&FrameLimits::BROKER, false).is_err());
         assert!(input.take(&FrameLimits::BROKER, false).is_err());
     }

@@ -33,7 +33,7 @@ use super::settings::SessionSettings;
 use super::streams::Queues;
 use crate::event::Event;
 use crate::net::conn::Connection;
-use crate::net::inbuf::{Fill, Frames};
+use crate::net::inbuf::Fill;
 use crate::net::listener::{ConnectionPermit, ConnectionStats};
 
 /// What all sessions share.
@@ -64,6 +64,17 @@ pub(super) enum Phase {
     Lost,
 }
 
+/// Messages and frames that one turn handles for one connection, so that a flood of tiny ones does not hold up the
+/// processor's other clients.
+const MESSAGES_PER_TURN: usize = 1024;
+
+/// Frames that were received and are not handled yet.
+struct Backlog {
+    batch: Bytes,
+    at: usize,
+    end: usize,
+}
+
 /// How far the farewell to the partitions is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Farewell {
@@ -83,6 +94,9 @@ pub struct Session {
     pub(super) address: SocketAddr,
     pub(super) started_at: Monotonic,
     link: Option<Connection>,
+    backlog: Option<Backlog>,
+    /// Messages that this turn may still handle.
+    pub(super) quantum: usize,
     pub(super) output: Output,
     pub(super) phase: Phase,
     pub(super) peer: Option<Peer>,
@@ -142,6 +156,8 @@ impl Session {
             address,
             started_at: cx.now(),
             link: None,
+            backlog: None,
+            quantum: 0,
             output: Output::default(),
             phase: Phase::Handshake {
                 authenticated: false,
@@ -228,34 +244,39 @@ impl Session {
         }
     }
 
-    /// One read, if there is something to read and it may be taken.
+    /// Works off what was received, or else reads, once, if it may be taken.
     pub(super) fn read(&mut self, cx: &mut Cx<'_, Event>) {
-        if !self.may_read() {
+        if !self.may_read() || (self.backlog.is_none() && !self.fill(cx)) {
             return;
         }
+        self.take_input(cx);
+        let is_more = |link: &Connection| self.backlog.is_some() || link.is_readable();
+        if let Some(link) = self
+            .link
+            .as_ref()
+            .filter(|link| self.may_read() && is_more(link))
+        {
+            link.read_again(cx);
+        }
+    }
+
+    /// One read. Returns whether something came.
+    fn fill(&mut self, cx: &mut Cx<'_, Event>) -> bool {
         let Some(link) = self.link.as_mut().filter(|link| link.is_readable()) else {
-            return;
+            return false;
         };
         match link.fill() {
-            Ok(Fill::Full(_)) => {
-                link.read_again(cx);
-                self.take_input(cx);
-            }
-            Ok(Fill::Drained(_)) => {
-                if link.is_readable() {
-                    // The end of the stream is known to be next.
-                    link.read_again(cx);
-                }
-                self.take_input(cx);
-            }
+            Ok(Fill::Full(_) | Fill::Drained(_)) => return true,
             Ok(Fill::Empty) => {}
             Ok(Fill::Eof) => self.lose(cx, "closed by the peer"),
             Err(error) => self.lose(cx, error.to_string()),
         }
+        false
     }
 
-    /// Handles the whole frames that were received.
+    /// Handles the whole frames that were received, as far as one turn goes.
     fn take_input(&mut self, cx: &mut Cx<'_, Event>) {
+        self.quantum = MESSAGES_PER_TURN;
         loop {
             let (limits, only_first) = match self.phase {
                 // What follows the negotiation in the same read may be larger than what precedes it.
@@ -263,45 +284,62 @@ impl Session {
                 _ => (FrameLimits::BROKER, false),
             };
             let Some(link) = &mut self.link else { return };
-            if self.is_stalled {
-                return;
-            }
             if self.phase == Phase::Lingering {
+                self.backlog = None;
                 return link.discard_input();
             }
-            match link.take(&limits, only_first) {
-                Ok(Some(frames)) => self.handle_frames(cx, frames),
-                Ok(None) => return,
-                Err(error) => return self.lose(cx, error.to_string()),
+            if self.backlog.is_none() {
+                match link.take(&limits, only_first) {
+                    Ok(Some(frames)) => {
+                        self.backlog = Some(Backlog {
+                            at: 0,
+                            end: frames.end,
+                            batch: frames.share(),
+                        })
+                    }
+                    Ok(None) => return,
+                    Err(error) => return self.lose(cx, error.to_string()),
+                }
+            }
+            if !self.work_off(cx) {
+                return;
             }
         }
     }
 
-    fn handle_frames(&mut self, cx: &mut Cx<'_, Event>, frames: Frames) {
-        let end = frames.end;
-        let batch = Bytes::from(frames.data);
+    /// Handles frames of the backlog. Returns false if some have to wait.
+    fn work_off(&mut self, cx: &mut Cx<'_, Event>) -> bool {
+        let Some(Backlog { batch, mut at, end }) = self.backlog.take() else {
+            return true;
+        };
         self.inbound.begin(&batch);
-        let mut at = 0;
-        while at < end && !self.is_stalled {
+        while at < end && self.quantum > 0 && !self.is_stalled {
             let length = match wire::frame_length(&batch[at..end], &FrameLimits::BROKER) {
                 Ok(Some(length)) => length,
                 // Found whole and within limits when they were cut.
                 Ok(None) | Err(_) => break,
             };
+            self.quantum -= 1;
             if self
                 .handle_frame(cx, &batch[at..at + length], at)
                 .is_break()
             {
                 self.is_stalled = true;
-                break;
+            } else {
+                at += length;
             }
-            at += length;
         }
         self.deliver(cx);
         self.inbound.end();
-        if let Some(link) = &mut self.link {
-            link.go_on(batch, at);
+        let Some(link) = &mut self.link else {
+            return false;
+        };
+        if at < end {
+            self.backlog = Some(Backlog { batch, at, end });
+            return false;
         }
+        link.go_on(batch, end);
+        true
     }
 
     /// `at` is where the frame lies in the memory of this read. Breaks off, with nothing done, if the frame and what is
@@ -338,7 +376,6 @@ impl Session {
     /// Goes on with input that waited for a queue to be opened.
     pub(super) fn resume_input(&mut self, cx: &mut Cx<'_, Event>) {
         if std::mem::take(&mut self.is_stalled) {
-            self.take_input(cx);
             self.read(cx);
         }
     }
@@ -404,7 +441,8 @@ impl Session {
         if let Some(link) = self.link.take() {
             link.close(cx);
         }
-        // What was read before the end still counts.
+        self.backlog = None;
+        // What was handled before the end still counts.
         self.deliver(cx);
         self.output.clear();
         let was = std::mem::replace(&mut self.phase, Phase::Lost);

@@ -76,7 +76,7 @@ impl Default for SessionSettings {
             request_timeout: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(5),
             farewell_timeout: Duration::from_secs(30),
-            in_flight_bytes_max: 32 << 20,
+            in_flight_bytes_max: 16 << 20,
             output_high_bytes: 4 << 20,
             output_low_bytes: 1 << 20,
             output_bytes_max: 256 << 20,

@@ -26,6 +26,7 @@ impl Session {
     /// The messages of a PUT event that lies at `at` in the memory of this read.
     pub(super) fn puts(&mut self, cx: &mut Cx<'_, Event>, event: &WireEvent<'_>, at: usize) {
         for put in PutIter::new(event) {
+            self.quantum = self.quantum.saturating_sub(1);
             match put {
                 Ok(put) => self.put(cx, &put, at),
                 Err(error) => return self.odd(cx, &format!("put: {error}")),
@@ -110,6 +111,7 @@ impl Session {
     /// The messages of a CONFIRM event. Those for unknown streams are no error: the queue may just have been closed.
     pub(super) fn confirms(&mut self, cx: &mut Cx<'_, Event>, event: &WireEvent<'_>) {
         for confirm in ConfirmIter::new(event) {
+            self.quantum = self.quantum.saturating_sub(1);
             match confirm {
                 Ok(confirm) => {
                     if let Some(queue) = self.queues.get(confirm.queue)

@@ -162,7 +162,7 @@ impl Default for Config {
             limits: LimitsConfig {
                 connections: 10_000,
                 queues_per_connection: 10_000,
-                in_flight: Size::mebi(32),
+                in_flight: Size::mebi(16),
                 output: Size::mebi(256),
                 handshake_timeout: Duration::from_secs(10),
                 write_stall_timeout: Duration::from_secs(30),
