@@ -26,6 +26,11 @@ pub(crate) fn pack(activity: Activity, slot: u32) -> u64 {
     u64::from(slot) | u64::from(kind) << 32 | code << 48
 }
 
+/// The slot in a word.
+pub(crate) fn slot(word: u64) -> u32 {
+    word as u32
+}
+
 fn unpack(word: u64) -> (Activity, u32) {
     let activity = match (word >> 48) as u8 {
         1 => Activity::Event(EventKind((word >> 32) as u16)),
@@ -39,7 +44,7 @@ fn unpack(word: u64) -> (Activity, u32) {
         9 => Activity::Drop,
         _ => Activity::Idle,
     };
-    (activity, word as u32)
+    (activity, slot(word))
 }
 
 /// Puts what the word says into words.

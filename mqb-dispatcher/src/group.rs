@@ -78,7 +78,7 @@ pub(crate) struct Shared<E: Send + 'static> {
     pub(crate) watermark: Watermark,
     pub(crate) slots: SlotAllocator,
     pub(crate) names: Names,
-    pub(crate) counters: CachePadded<Counters>,
+    pub(crate) counters: Arc<CachePadded<Counters>>,
     pub(crate) waker: mio::Waker,
     /// Set once: finish what is there and leave.
     pub(crate) exit: AtomicBool,
@@ -143,7 +143,7 @@ impl<E: Send + 'static> Group<E> {
             ),
             slots: SlotAllocator::new(config.max_clients),
             names: Names::default(),
-            counters: CachePadded::default(),
+            counters: Arc::default(),
             waker,
             exit: AtomicBool::new(false),
             finished: AtomicBool::new(false),

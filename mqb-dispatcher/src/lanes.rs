@@ -4,7 +4,7 @@
 //! its place behind what `Cx::post` sent before.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +26,10 @@ pub(crate) struct Lanes<E: Send + 'static> {
     pub(crate) local: RefCell<VecDeque<Item<E>>>,
     pub(crate) registrations: RefCell<VecDeque<Item<E>>>,
     remote: RefCell<Vec<VecDeque<Item<E>>>>,
+    /// Some outbox is not empty.
+    has_outgoing: Cell<bool>,
+    /// Somebody wants to leave or to come: looked at after each call, so it is one flag for all of that.
+    pub(crate) has_orders: Cell<bool>,
 }
 
 impl<E: Send + 'static> Lanes<E> {
@@ -39,6 +43,8 @@ impl<E: Send + 'static> Lanes<E> {
             local: RefCell::default(),
             registrations: RefCell::default(),
             remote: RefCell::new(remote),
+            has_outgoing: Cell::new(false),
+            has_orders: Cell::new(false),
         })
     }
 
@@ -63,6 +69,7 @@ impl<E: Send + 'static> Lanes<E> {
             outbox.push_back(item);
             outbox.len()
         };
+        self.has_outgoing.set(true);
         if waiting >= PUBLISH_AT {
             self.publish_one(to);
         }
@@ -71,6 +78,9 @@ impl<E: Send + 'static> Lanes<E> {
 
     /// Publishes every outbox.
     pub(crate) fn publish(&self) {
+        if !self.has_outgoing.replace(false) {
+            return;
+        }
         for index in 0..self.group.processors.len() {
             self.publish_one(ProcessorId(index as u16));
         }
@@ -151,6 +161,7 @@ pub(crate) fn route_register<E: Send + 'static>(
         {
             Some(lanes) if Arc::ptr_eq(group, &lanes.group) => {
                 lanes.registrations.borrow_mut().push_back(control);
+                lanes.has_orders.set(true);
                 None
             }
             _ => Some(control),

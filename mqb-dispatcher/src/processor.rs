@@ -12,6 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crossbeam_utils::CachePadded;
+
 use crate::client::{Client, Cx, MemberId, Pressure};
 use crate::clock::Monotonic;
 use crate::config::{Activity, EventKind, PanicReport};
@@ -20,7 +22,7 @@ use crate::group::{Control, Group, Item};
 use crate::io::IoTable;
 use crate::lanes::{self, Lanes};
 use crate::poller::Poller;
-use crate::stats::TurnCounts;
+use crate::stats::{Counters, TurnCounts};
 use crate::tag::{self, Address, ClientCore, ProcessorId};
 use crate::timer::Wheel;
 use crate::turn::{Slot, Tenant, TurnState};
@@ -73,8 +75,9 @@ pub(crate) struct Processor<E: Send + 'static> {
     local_run: u32,
     /// Own posts that were left over at the end of the last turn, and so count as waiting.
     carried: usize,
-    current: u64,
-    running: Address,
+    /// Own posts that are being run, taken from the lanes as a whole.
+    own: VecDeque<Item<E>>,
+    counters: Arc<CachePadded<Counters>>,
     pressure_seen: u64,
     levels: Vec<Level>,
     tells: VecDeque<(Address, Pressure)>,
@@ -132,8 +135,8 @@ impl<E: Send + 'static> Processor<E> {
             left: 0,
             local_run: 0,
             carried: 0,
-            current: 0,
-            running: NOBODY,
+            own: VecDeque::new(),
+            counters: Arc::clone(&shared.counters),
             pressure_seen: 0,
             levels: vec![Level::Normal; group.processors.len()],
             tells: VecDeque::new(),
@@ -154,63 +157,79 @@ impl<E: Send + 'static> Processor<E> {
     /// One turn. The processor must have been entered.
     pub(crate) fn turn(&mut self) -> TurnReport {
         let now = self.group.clock.now();
-        let shared = self.group.processor(self.state.id);
-        shared
-            .counters
+        self.counters
             .turn_started_ns
             .store(now.as_nanos() + 1, Ordering::Relaxed);
         self.state.now = now;
         self.counts = TurnCounts::default();
         self.left = 0;
         self.ready_due = self.state.ready.len();
-        let depth = shared.watermark.depth();
-        if depth > 0 {
-            shared.counters.published.see_depth(depth);
-            if self.batch.is_empty() {
-                shared.inbox.take(&mut self.batch);
-            }
-        }
-        let sample = shared.counters.published.turns() % SAMPLE_TURNS == 0;
+        let sample = self.counters.published.turns().is_multiple_of(SAMPLE_TURNS);
         self.budget.start(
             now,
             &self.group.config,
             if sample { 1 } else { STRIDE_FIRST },
         );
+        self.take_inbox();
 
-        self.guarded(Self::tell_pressure);
+        if self.has_pressure_news() {
+            self.guarded(Self::tell_pressure);
+        }
         self.guarded(Self::run_events);
-        self.guarded(Self::run_timers);
-        self.guarded(Self::run_ready);
-        self.guarded(Self::run_local);
-        self.guarded(Self::run_flush);
+        if self.state.timers.may_fire(self.state.now) {
+            self.guarded(Self::run_timers);
+        }
+        if self.ready_due > 0 {
+            self.guarded(Self::run_ready);
+        }
+        if self.has_own_posts() {
+            self.guarded(Self::run_events);
+        }
+        if !self.state.flush.is_empty() {
+            self.guarded(Self::run_flush);
+        }
         self.state.lanes.publish();
         self.end_turn()
     }
 
+    fn take_inbox(&mut self) {
+        let shared = self.group.processor(self.state.id);
+        let depth = shared.watermark.depth();
+        if depth > 0 {
+            self.counters.published.see_depth(depth);
+            if self.batch.is_empty() {
+                shared.inbox.take(&mut self.batch);
+            }
+        }
+    }
+
+    fn has_own_posts(&self) -> bool {
+        !self.own.is_empty() || !self.state.lanes.local.borrow().is_empty()
+    }
+
     fn end_turn(&mut self) -> TurnReport {
         self.account_local();
-        let shared = self.group.processor(self.state.id);
         if self.left > 0 {
-            self.group.leave(shared, self.left);
+            self.group
+                .leave(self.group.processor(self.state.id), self.left);
         }
-        shared
-            .counters
+        self.counters
             .published
             .add_turn(&self.counts, self.state.timers.len());
-        shared.counters.current.store(0, Ordering::Relaxed);
-        shared.counters.turn_started_ns.store(0, Ordering::Relaxed);
+        self.counters.current.store(0, Ordering::Relaxed);
+        self.counters.turn_started_ns.store(0, Ordering::Relaxed);
         TurnReport {
             events: self.counts.events,
             timers: self.counts.timers,
             ready: self.counts.ready,
             flushes: self.counts.flushes,
-            has_more: !self.batch.is_empty() || self.state.has_work(),
+            has_more: !self.batch.is_empty() || !self.own.is_empty() || self.state.has_work(),
         }
     }
 
     /// Own posts that the turn leaves behind count as waiting like those in the inbox.
     fn account_local(&mut self) {
-        let waiting = self.state.lanes.local.borrow().len();
+        let waiting = self.own.len() + self.state.lanes.local.borrow().len();
         if waiting != self.carried {
             self.group.count_local(self.state.id, self.carried, waiting);
             self.carried = waiting;
@@ -233,14 +252,21 @@ impl<E: Send + 'static> Processor<E> {
         let message = message
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "not a text".into());
+        let word = self.counters.current.load(Ordering::Relaxed);
         let shared = self.group.processor(self.state.id);
         let report = PanicReport {
-            handler: current::report(&self.group, shared, self.current),
+            handler: current::report(&self.group, shared, word),
             message,
         };
-        shared.counters.published.count_panic();
-        let running = std::mem::replace(&mut self.running, NOBODY);
-        self.drop_client(running);
+        self.counters.published.count_panic();
+        // Nobody leaves a slot while being called, so the tenant of the slot is who was called.
+        let slot = current::slot(word);
+        if let Some(tenant) = self.state.slots.get(slot as usize) {
+            self.drop_client(Address {
+                slot,
+                generation: tenant.generation,
+            });
+        }
         // A hook that panics costs nothing either.
         let _ = catch_unwind(AssertUnwindSafe(|| (self.group.hooks.on_panic)(&report)));
         // Others may have asked to leave or to come in the same call.
@@ -249,16 +275,13 @@ impl<E: Send + 'static> Processor<E> {
 
     // ---- calls into clients ----
 
-    /// Notes who is called and why: the only thing the watchdog costs per call.
+    /// Notes who is called and why: the only thing that the watchdog and the blame for a panic cost per call.
     #[inline]
-    fn begin(&mut self, activity: Activity, who: Address) {
-        self.running = who;
-        self.current = current::pack(activity, who.slot);
-        self.group
-            .processor(self.state.id)
-            .counters
+    fn begin(&self, activity: Activity, slot: u32) {
+        // Relaxed: read by the watchdog, to whom a moment does not matter.
+        self.counters
             .current
-            .store(self.current, Ordering::Relaxed);
+            .store(current::pack(activity, slot), Ordering::Relaxed);
     }
 
     /// Calls a client, if it is still there, and does what it left to be done after the call.
@@ -269,25 +292,18 @@ impl<E: Send + 'static> Processor<E> {
         who: Address,
         f: impl FnOnce(&mut dyn Client<E>, &mut Cx<'_, E>),
     ) -> bool {
-        let client = match self.state.slot(who) {
-            Some(_) => self
-                .clients
-                .get_mut(who.slot as usize)
-                .and_then(Option::as_deref_mut),
-            None => None,
-        };
+        self.begin(activity, who.slot);
+        let is_there = self.state.slot(who).is_some();
+        let client = self
+            .clients
+            .get_mut(who.slot as usize)
+            .filter(|_| is_there)
+            .and_then(Option::as_deref_mut);
         let Some(client) = client else {
             // Dropping what was meant for it may panic: nobody's fault here.
-            self.running = NOBODY;
+            self.begin(activity, NO_SLOT);
             return false;
         };
-        self.running = who;
-        self.current = current::pack(activity, who.slot);
-        self.group
-            .processor(self.state.id)
-            .counters
-            .current
-            .store(self.current, Ordering::Relaxed);
         f(client, &mut Cx::new(&mut self.state, who));
         if activity != Activity::Flush {
             self.state.link_slot(who.slot);
@@ -299,10 +315,9 @@ impl<E: Send + 'static> Processor<E> {
     /// Clients that want to leave leave; clients that were registered here come.
     #[inline]
     fn after_call(&mut self) {
-        if !self.state.leaving.is_empty() {
+        if self.state.lanes.has_orders.get() {
+            self.state.lanes.has_orders.set(false);
             self.let_leave();
-        }
-        if !self.state.lanes.registrations.borrow().is_empty() {
             self.let_in();
         }
     }
@@ -328,20 +343,10 @@ impl<E: Send + 'static> Processor<E> {
 
     /// Flushes a client for the last time and drops it.
     fn remove(&mut self, who: Address) {
-        let linked = self.state.slot(who).is_some() && self.state.unlink_slot(who.slot);
-        if linked && let Some(client) = self.clients[who.slot as usize].as_deref_mut() {
-            self.running = who;
-            self.current = current::pack(Activity::Flush, who.slot);
-            self.group
-                .processor(self.state.id)
-                .counters
-                .current
-                .store(self.current, Ordering::Relaxed);
-            client.flush(&mut Cx::new(&mut self.state, who));
-            self.counts.flushes += 1;
+        if self.state.slot(who).is_some() {
+            self.flush_one(who.slot);
+            self.drop_client(who);
         }
-        self.drop_client(who);
-        self.state.leaving.retain(|leaving| *leaving != who);
     }
 
     /// Drops a client, if it is still there. Its own `drop` may panic too.
@@ -354,42 +359,21 @@ impl<E: Send + 'static> Processor<E> {
             .get_mut(who.slot as usize)
             .and_then(Option::take);
         self.state.move_out(who);
-        self.begin(Activity::Drop, who);
+        self.begin(Activity::Drop, NO_SLOT);
         if catch_unwind(AssertUnwindSafe(|| drop(client))).is_err() {
-            self.group
-                .processor(self.state.id)
-                .counters
-                .published
-                .count_panic();
+            self.counters.published.count_panic();
         }
-        self.running = NOBODY;
     }
 
     // ---- phases ----
 
     fn run_events(&mut self) {
         while self.budget.allows(self.counts.events) {
-            let local = if self.local_run < LOCAL_RUN || self.batch.is_empty() {
-                self.state.lanes.local.borrow_mut().pop_front()
-            } else {
-                None
-            };
-            let item = match local {
-                Some(item) => {
-                    self.local_run += 1;
-                    self.counts.local_events += 1;
-                    item
-                }
-                None => {
-                    self.local_run = 0;
-                    let Some(item) = self.batch.pop_front() else {
-                        return;
-                    };
-                    self.left += 1;
-                    item
-                }
-            };
-            self.run_item(item);
+            let Some(item) = self.next_item() else { return };
+            match item {
+                Item::Event { to, event } => self.deliver(to, event),
+                Item::Control(control) => self.control(*control),
+            }
             self.counts.events += 1;
             if self.counts.events >= self.budget.next_check {
                 self.check_time();
@@ -397,19 +381,23 @@ impl<E: Send + 'static> Processor<E> {
         }
     }
 
-    /// What timers and sockets have posted here.
-    fn run_local(&mut self) {
-        if !self.state.lanes.local.borrow().is_empty() {
-            self.run_events();
-        }
-    }
-
+    /// Own posts first, but the inbox has its share.
     #[inline]
-    fn run_item(&mut self, item: Item<E>) {
-        match item {
-            Item::Event { to, event } => self.deliver(to, event),
-            Item::Control(control) => self.control(*control),
+    fn next_item(&mut self) -> Option<Item<E>> {
+        if self.local_run < LOCAL_RUN || self.batch.is_empty() {
+            if self.own.is_empty() && !self.state.lanes.local.borrow().is_empty() {
+                std::mem::swap(&mut self.own, &mut self.state.lanes.local.borrow_mut());
+            }
+            if let Some(item) = self.own.pop_front() {
+                self.local_run += 1;
+                self.counts.local_events += 1;
+                return Some(item);
+            }
         }
+        self.local_run = 0;
+        let item = self.batch.pop_front()?;
+        self.left += 1;
+        Some(item)
     }
 
     #[inline]
@@ -420,27 +408,36 @@ impl<E: Send + 'static> Processor<E> {
             .event_kind
             .map_or(EventKind::default(), |kind| kind(&event));
         let activity = Activity::Event(kind);
-        let tenant = self.state.slot(to).map(|slot| slot.tenant);
-        let delivered = match tenant {
+        match self.state.slot(to).map(|slot| slot.tenant) {
             Some(Tenant::Client) => {
                 self.call(activity, to, |client, cx| client.on_event(cx, event))
             }
             Some(Tenant::Member { owner }) => {
-                let generation = self.state.slots[owner as usize].generation;
-                let member = MemberId(to.slot);
-                let owner = Address {
-                    slot: owner,
-                    generation,
-                };
-                self.call(activity, owner, |client, cx| {
-                    client.on_member_event(cx, member, event)
-                })
+                self.deliver_to_member(activity, owner, MemberId(to.slot), event)
             }
-            _ => false,
+            _ => {
+                self.begin(activity, NO_SLOT);
+                self.counts.stale_drops += 1;
+                return;
+            }
         };
-        if !delivered {
-            self.counts.stale_drops += 1;
-        }
+    }
+
+    #[inline]
+    fn deliver_to_member(
+        &mut self,
+        activity: Activity,
+        owner: u32,
+        member: MemberId,
+        event: E,
+    ) -> bool {
+        let owner = Address {
+            slot: owner,
+            generation: self.state.slots[owner as usize].generation,
+        };
+        self.call(activity, owner, |client, cx| {
+            client.on_member_event(cx, member, event)
+        })
     }
 
     #[cold]
@@ -521,13 +518,13 @@ impl<E: Send + 'static> Processor<E> {
                     return;
                 }
                 self.flush_all();
-                self.begin(Activity::Barrier, to);
+                self.begin(Activity::Barrier, to.slot);
                 run(&mut Cx::new(&mut self.state, to));
                 self.after_call();
             }
             Control::OnAll { run, _done } => {
                 self.flush_all();
-                self.begin(Activity::Barrier, NOBODY);
+                self.begin(Activity::Barrier, NO_SLOT);
                 run(&mut Cx::new(&mut self.state, NOBODY));
                 self.after_call();
             }
@@ -547,7 +544,7 @@ impl<E: Send + 'static> Processor<E> {
         if index >= self.clients.len() {
             self.clients.resize_with(index + 1, || None);
         }
-        self.begin(Activity::Make, address);
+        self.begin(Activity::Make, address.slot);
         let client = make(core, &mut Cx::new(&mut self.state, address));
         self.clients[index] = Some(client);
         if self.group.is_stopping(kind) {
@@ -579,6 +576,12 @@ impl<E: Send + 'static> Processor<E> {
     }
 
     // ---- pressure ----
+
+    fn has_pressure_news(&self) -> bool {
+        !self.state.new_subscribers.is_empty()
+            || !self.tells.is_empty()
+            || self.group.pressure_epoch.load(Ordering::Relaxed) != self.pressure_seen
+    }
 
     fn tell_pressure(&mut self) {
         // Acquire: pairs with the release in `announce_pressure`.
@@ -696,7 +699,8 @@ impl<E: Send + 'static> Processor<E> {
             }
         }
         let batch = std::mem::take(&mut self.batch);
-        let local = self.state.lanes.local.take();
+        let mut local = std::mem::take(&mut self.own);
+        local.append(&mut self.state.lanes.local.borrow_mut());
         let registrations = self.state.lanes.registrations.take();
         let returned = batch.len() + local.len() + registrations.len();
         shared
@@ -711,7 +715,7 @@ impl<E: Send + 'static> Processor<E> {
     }
 
     fn turn_has_events(&self) -> bool {
-        !self.batch.is_empty() || !self.state.lanes.local.borrow().is_empty()
+        !self.batch.is_empty() || self.has_own_posts()
     }
 }
 

@@ -64,4 +64,17 @@ impl SlotAllocator {
             state.free.push(address.slot);
         }
     }
+
+    /// As `reserve`, in plain numbers for the models: slot and generation.
+    #[cfg(mqb_loom)]
+    pub fn reserve_raw(&self) -> Option<(u32, u32)> {
+        self.reserve()
+            .map(|address| (address.slot, address.generation))
+    }
+
+    /// As `release`.
+    #[cfg(mqb_loom)]
+    pub fn release_raw(&self, (slot, generation): (u32, u32)) {
+        self.release(Address { slot, generation });
+    }
 }

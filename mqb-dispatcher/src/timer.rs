@@ -3,6 +3,8 @@
 //! A timer sits in the level of the highest digit (base 64) in which its tick differs from the present one, and moves down as time
 //! comes near. Insert, cancel and expiry are O(1); a timer moves at most six times. Lists are linked by index inside one slab.
 
+use std::time::Duration;
+
 use slab::Slab;
 
 use crate::clock::Monotonic;
@@ -79,19 +81,25 @@ impl Wheel {
         self.entries.len()
     }
 
-    /// Never fires before `at`, and never within the present tick: a handler that reschedules itself cannot spin inside a turn.
+    /// Never fires before `after` has passed, and never within the present tick: a handler that reschedules itself cannot spin inside a turn.
     ///
     /// `first` is the head of the owner's list of timers, here and below.
     pub(crate) fn schedule(
         &mut self,
         owner: Address,
         first: &mut Option<u32>,
-        at: Monotonic,
+        now: Monotonic,
+        after: Duration,
     ) -> TimerId {
-        let tick = at
+        let present = self.tick.max(now.as_nanos() / TICK_NS);
+        if self.entries.is_empty() {
+            // Nothing has moved time on meanwhile.
+            self.tick = present;
+        }
+        let tick = (now + after)
             .as_nanos()
             .div_ceil(TICK_NS)
-            .clamp(self.tick + 1, self.tick + FURTHEST_TICKS);
+            .clamp(present + 1, self.tick + FURTHEST_TICKS);
         let vacant = self.entries.vacant_entry();
         let index = u32::try_from(vacant.key())
             .expect("four thousand million timers do not fit into memory");
@@ -136,6 +144,12 @@ impl Wheel {
             self.unlink(index);
             first = self.entries.remove(index as usize).siblings.next;
         }
+    }
+
+    /// False if certainly nothing runs out by `now`. **Cost**: a compare, unless a tick has passed.
+    pub(crate) fn may_fire(&self, now: Monotonic) -> bool {
+        !self.entries.is_empty() && now.as_nanos() / TICK_NS > self.tick
+            || self.lists[FIRING as usize].head != NIL
     }
 
     /// Takes one timer that has run out by `now`, in order of their ticks and, within a tick, roughly of their scheduling.

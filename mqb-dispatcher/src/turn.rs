@@ -232,6 +232,7 @@ impl<E: Send + 'static> TurnState<E> {
             && !std::mem::replace(&mut slot.leaving, true)
         {
             self.leaving.push(address);
+            self.lanes.has_orders.set(true);
         }
     }
 
@@ -265,7 +266,7 @@ impl<E: Send + 'static> TurnState<E> {
 
     pub(crate) fn schedule(&mut self, owner: Address, after: Duration) -> TimerId {
         let first = &mut self.slots[owner.slot as usize].first_timer;
-        self.timers.schedule(owner, first, self.now + after)
+        self.timers.schedule(owner, first, self.now, after)
     }
 
     pub(crate) fn cancel(&mut self, me: Address, timer: TimerId) -> bool {

@@ -84,16 +84,26 @@ impl Watermark {
 
     /// Producer, after publishing: raises the level if `depth` (what `enter` returned) calls for it.
     pub fn after_enter(&self, depth: usize) -> Change {
-        if depth < self.high || self.raised.load(Ordering::Relaxed) != 0 {
-            return Change::None;
+        let change = self.after_enter_unchecked(depth);
+        if change == Change::Announce {
+            // Pairs with the fence in `leave`: either the consumer sees the level or we see that it has drained already.
+            fence(Ordering::SeqCst);
+            self.lower_if_drained();
         }
-        if self.raised.swap(1, Ordering::Relaxed) != 0 {
-            return Change::None;
+        change
+    }
+
+    /// The first half of [`Watermark::after_enter`]. Alone it is wrong: the model shows a level that stays high for ever.
+    pub fn after_enter_unchecked(&self, depth: usize) -> Change {
+        // Look before swapping: while the level is high every producer comes by here.
+        if depth >= self.high
+            && self.raised.load(Ordering::Relaxed) == 0
+            && self.raised.swap(1, Ordering::Relaxed) == 0
+        {
+            Change::Announce
+        } else {
+            Change::None
         }
-        // Pairs with the fence in `leave`: either the consumer sees the level or we see that it has drained already.
-        fence(Ordering::SeqCst);
-        self.lower_if_drained();
-        Change::Announce
     }
 
     /// Consumer: `count` items are done.
