@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! sleeper:  asleep = 1; fence; work? -> cancel : sleep; asleep = 0
-//! producer: publish;    fence; asleep == 1 && swap(0) == 1 -> write the eventfd
+//! producer: publish;    fence; asleep == 1 && exchange(1 -> 0) -> write the eventfd
 //! ```
 //!
-//! The two fences make it impossible that the sleeper misses the work *and* the producer misses the sleeper. The swap lets one of
-//! several producers win, so there is at most one write per sleep. `tests/loom.rs` holds the proof, and its twin without the
+//! The two fences make it impossible that the sleeper misses the work *and* the producer misses the sleeper. The exchange lets one
+//! of several producers win, so there is at most one write per sleep. `tests/loom.rs` holds the proof, and its twin without the
 //! producer's fence that must fail.
 
 use crate::sync::{AtomicU32, Ordering, fence};
@@ -51,8 +51,13 @@ impl Gate {
     /// The second half of [`Gate::must_wake`]. Alone it is wrong: the model shows the lost wake-up.
     #[must_use]
     pub fn must_wake_unfenced(&self) -> bool {
-        // Look before swapping: the line stays shared while the processor is awake.
-        self.asleep.load(Ordering::Relaxed) == 1 && self.asleep.swap(0, Ordering::Relaxed) == 1
+        // Look before exchanging: the line stays shared while the processor is awake. An exchange that fails stores nothing, so the
+        // only zeros are the sleeper's own and those of producers who are about to wake it.
+        self.asleep.load(Ordering::Relaxed) == 1
+            && self
+                .asleep
+                .compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 }
 
