@@ -56,7 +56,7 @@ pub fn queue_books(scrape: &Scrape, uri: &str) -> QueueBooks {
         expired: read("expired_total"),
         purged: read("purged_total"),
         removed: read("removed_total"),
-        depth: read("depth"),
+        depth: read("depth_messages"),
     }
 }
 
