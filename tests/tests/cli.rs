@@ -70,7 +70,7 @@ fn wrong_usage_is_exit_code_2_and_names_the_flag() {
         (&["extra"], "extra"),
         (&["--listen", "nonsense"], "--listen"),
         (&["--durability", "fsync"], "--durability"),
-        (&["--processors", "-1"], "--processors"),
+        (&["--processors=-1"], "--processors"),
         (&["--processors", "many"], "--processors"),
         (&["--log-level", "loud=="], "log.level"),
         (&["--config", "missing.toml"], "missing.toml"),
