@@ -4,6 +4,7 @@
 //! Nothing here waits by sleeping for a fixed time: [`wait::until`] polls an observable condition against a deadline.
 
 pub mod broker;
+pub mod fake_disk;
 pub mod ledger;
 pub mod load;
 pub mod metrics;
@@ -12,6 +13,7 @@ pub mod rng;
 pub mod sdk;
 pub mod settings;
 pub mod small_disk;
+pub mod storage_model;
 pub mod wait;
 pub mod wire;
 
