@@ -96,7 +96,13 @@ impl Default for StorageConfig {
 }
 
 impl StorageConfig {
-    /// **Units**: bytes kept, of the current segment and as a file of their own, for what frees space: settling, checkpoints, cleaning.
+    /// **Units**: bytes of the current segment that messages leave to settling while there is no space for another. To free a segment of
+    /// the smallest messages takes half a segment of settlings.
+    pub fn settling_reserve_bytes(&self) -> u64 {
+        self.segment_bytes / 2
+    }
+
+    /// **Units**: bytes of the file that is given up when a checkpoint, the cleaner or settlings find no space.
     pub fn reserve_bytes(&self) -> u64 {
         (self.segment_bytes / 8).min(8 << 20)
     }

@@ -248,7 +248,8 @@ impl World {
     fn compare(&mut self, recovered: &Recovered) {
         let mut live = BTreeMap::new();
         for queue in &recovered.queues {
-            assert_eq!(queue.counters.live() as usize, queue.live.len(), "conservation in {:?}", queue.id);
+            let counted = queue.counters.live() as usize;
+            assert_eq!(counted, queue.live.len(), "conservation in {:?}", queue.id);
             assert!(queue.live.is_sorted_by_key(|m| m.sequence));
             live.extend(queue.live.iter().map(|m| (m.sequence, (queue.id, *m))));
         }

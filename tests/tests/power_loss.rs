@@ -8,7 +8,8 @@ use mqb_tests::storage_model::{World, tiny};
 
 /// Runs one history per seed: from the environment, or a fixed range.
 fn seeds(name: &str, count: u64, run: impl Fn(u64)) {
-    let given = std::env::var("MQB_SEED").ok().and_then(|s| s.parse::<u64>().ok());
+    let number = |name| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    let (given, count) = (number("MQB_SEED"), number("MQB_SEEDS").unwrap_or(count));
     let range = given.map_or(0..count, |seed| seed..seed + 1);
     for seed in range {
         let guard = Announce(name, seed);
@@ -28,7 +29,7 @@ impl Drop for Announce<'_> {
 
 #[test]
 fn every_acknowledged_message_survives_power_loss_and_settled_ones_stay_gone() {
-    seeds("power loss", 60, |seed| {
+    seeds("power loss", 25, |seed| {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed, tiny(), 16 << 10);
         world.disk.short_writes(rng.one_in(2));
@@ -49,7 +50,7 @@ fn every_acknowledged_message_survives_power_loss_and_settled_ones_stay_gone() {
 
 #[test]
 fn what_was_written_survives_the_end_of_the_process() {
-    seeds("kill", 25, |seed| {
+    seeds("kill", 10, |seed| {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed, tiny(), 16 << 10);
         for _ in 0..8 {
@@ -70,7 +71,7 @@ fn what_was_written_survives_the_end_of_the_process() {
 
 #[test]
 fn orderly_ends_lose_nothing_and_restarts_change_nothing() {
-    seeds("orderly", 15, |seed| {
+    seeds("orderly", 8, |seed| {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed, tiny(), 16 << 10);
         for _ in 0..4 {
@@ -97,7 +98,7 @@ fn orderly_ends_lose_nothing_and_restarts_change_nothing() {
 
 #[test]
 fn a_full_disk_refuses_messages_only_and_recovers_by_itself() {
-    seeds("full disk", 30, |seed| {
+    seeds("full disk", 15, |seed| {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed, tiny(), 64 << 10);
         for _ in 0..6 {
@@ -140,7 +141,7 @@ fn a_full_disk_refuses_messages_only_and_recovers_by_itself() {
 
 #[test]
 fn a_failed_sync_ends_the_partition_and_nothing_is_acknowledged_after_it() {
-    seeds("fsync error", 30, |seed| {
+    seeds("fsync error", 15, |seed| {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed, tiny(), 16 << 10);
         for _ in 0..rng.below(800) {

@@ -25,11 +25,12 @@ const WINDOW_FILE_BYTES: u64 = 8 << 20;
 
 /// Work that blocks.
 pub(crate) enum Chore {
-    /// Makes the file of a segment, out of an old one if there is one.
+    /// Makes the file of a segment, out of an old one if there is one. Urgent: records wait for it, so any space will do.
     Prepare {
         segment: Arc<Segment>,
         capacity: u64,
         recycle: Option<String>,
+        urgent: bool,
     },
     /// Removes files that a durable checkpoint does not need.
     Remove { names: Vec<String> },
@@ -119,14 +120,17 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 
 fn do_chore(shared: &Arc<Shared>, tending: &mut Tending, chore: Chore) {
     let done = match chore {
-        // Asked for twice while there was no space.
-        Chore::Prepare { segment, .. } if segment.file().is_some() => None,
         Chore::Prepare {
             segment,
             capacity,
             recycle,
+            urgent,
         } => {
-            let made = prepare(shared, &segment, capacity, recycle.as_deref());
+            let mut made = prepare(shared, &segment, capacity, recycle.as_deref());
+            if urgent && made.as_ref().is_err_and(is_full) {
+                release_reserve(shared, tending);
+                made = prepare_without_space(shared, &segment);
+            }
             let ok = settle_outcome(
                 shared,
                 "preparing",
@@ -134,7 +138,9 @@ fn do_chore(shared: &Arc<Shared>, tending: &mut Tending, chore: Chore) {
                 made.map(|file| segment.set_file(file)),
             );
             if ok == Some(true) {
-                restore_reserve(shared, tending);
+                if !urgent {
+                    restore_reserve(shared, tending);
+                }
                 shared.schedule(Duty::Write);
             }
             ok.map(|ok| ChoreDone::Prepared { id: segment.id, ok })
@@ -216,7 +222,12 @@ fn prepare(
     let file = match recycle {
         Some(old) => {
             shared.disk.rename(&shared.path(old), &path)?;
-            shared.disk.open(&path, OpenMode::Write)?
+            let file = shared.disk.open(&path, OpenMode::Write)?;
+            if file.len()? < capacity {
+                // Made when there was no space. If there is still none, writes will find out.
+                let _ = file.allocate(capacity);
+            }
+            file
         }
         None => {
             let file = shared.disk.open(&path, OpenMode::Create)?;
@@ -228,6 +239,13 @@ fn prepare(
             file
         }
     };
+    shared.disk.sync_dir(shared.dir())?;
+    Ok(file)
+}
+
+/// A file that takes what space there is as it is written.
+fn prepare_without_space(shared: &Shared, segment: &Segment) -> io::Result<Arc<dyn DiskFile>> {
+    let file = shared.disk.open(&shared.path(&segment.name), OpenMode::Create)?;
     shared.disk.sync_dir(shared.dir())?;
     Ok(file)
 }

@@ -44,6 +44,10 @@ pub(crate) struct EntryLog {
     current: u64,
     tail: u64,
     spare: Spare,
+    /// Files of segments that the helper is asked to make.
+    preparing: u32,
+    /// There was no space for the file of a segment for which records wait in memory.
+    starved: bool,
     pub(crate) next_segment: u64,
     pub(crate) start: Index,
     start_term: Term,
@@ -93,6 +97,8 @@ impl EntryLog {
             tail,
             spare: state.spare.map_or(Spare::None, Spare::Made),
             places: state.places,
+            preparing: 0,
+            starved: false,
             next_segment: state.next_segment,
             start: Index(0),
             start_term,
@@ -151,7 +157,7 @@ impl EntryLog {
 
     /// Whether the next segment could not be made, or a write found no room.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self.spare, Spare::Failed(_)) || self.shared.is_write_full()
+        self.starved || matches!(self.spare, Spare::Failed(_)) || self.shared.is_write_full()
     }
 
     /// **Units**: bytes left in the current segment; 0 while it has no file.
@@ -169,7 +175,7 @@ impl EntryLog {
     }
 
     pub(crate) fn has_spare(&self) -> bool {
-        !matches!(self.spare, Spare::None)
+        self.starved || !matches!(self.spare, Spare::None)
     }
 
     /// **Units**: bytes of all files of the log.
@@ -189,69 +195,68 @@ impl EntryLog {
 
     /// Has the next segment made, out of `recycle` if given.
     pub(crate) fn prepare_spare(&mut self, recycle: Option<String>) {
-        debug_assert!(!self.has_spare());
+        debug_assert!(matches!(self.spare, Spare::None));
         let segment = self.new_segment(hot_name);
-        self.shared.push_chore(Chore::Prepare {
-            segment: Arc::clone(&segment),
-            capacity: self.capacity,
-            recycle,
-        });
-        self.spare = Spare::Made(segment);
+        self.spare = Spare::Made(Arc::clone(&segment));
+        self.push_prepare(segment, recycle);
+    }
+
+    fn push_prepare(&mut self, segment: Arc<Segment>, recycle: Option<String>) {
+        // Records wait for it in memory: it may take the reserve, and what little space there is.
+        let urgent = self.places.tables.contains_key(&segment.id);
+        let capacity = self.capacity;
+        self.preparing += 1;
+        self.shared.push_chore(Chore::Prepare { segment, capacity, recycle, urgent });
+    }
+
+    /// The segment whose file is missing most: one for which records wait, else the next one.
+    fn missing_segment(&self) -> Option<Arc<Segment>> {
+        let waiting = self.places.tables.values().find(|t| t.role == SegmentRole::Hot && t.segment.file().is_none());
+        match (waiting, &self.spare) {
+            (Some(table), _) => Some(Arc::clone(&table.segment)),
+            (None, Spare::Failed(segment)) => Some(Arc::clone(segment)),
+            _ => None,
+        }
     }
 
     /// Tries again to make the segment for which there was no space.
     pub(crate) fn probe_space(&mut self) {
-        if let Spare::Failed(segment) = &self.spare
-            && segment.file().is_none()
+        if self.preparing == 0
+            && let Some(segment) = self.missing_segment()
         {
-            self.shared.push_chore(Chore::Prepare {
-                segment: Arc::clone(segment),
-                capacity: self.capacity,
-                recycle: None,
-            });
+            self.push_prepare(segment, None);
         }
         if self.shared.is_write_full() {
             self.shared.schedule(super::shared::Duty::Write);
         }
     }
 
-    /// With a file that became free, space need not come from elsewhere.
-    pub(crate) fn probe_with(&mut self, recycle: String) -> bool {
-        let Spare::Failed(segment) = &self.spare else {
-            return false;
-        };
-        let segment = Arc::clone(segment);
-        self.shared.push_chore(Chore::Prepare {
-            segment,
-            capacity: self.capacity,
-            recycle: Some(recycle),
-        });
-        true
+    /// With a file that became free, space need not come from elsewhere. Tells whether it is taken.
+    pub(crate) fn probe_with(&mut self, recycle: &str) -> bool {
+        let missing = self.missing_segment().filter(|_| self.preparing == 0);
+        missing.map(|segment| self.push_prepare(segment, Some(recycle.to_owned()))).is_some()
+    }
+
+    /// Whether records wait in memory for space.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_full() && (self.shared.is_write_full() || self.room() == 0)
     }
 
     /// A segment's file was made, or there was no space for it.
     pub(crate) fn prepared(&mut self, id: u64, ok: bool) {
-        let in_use = self.places.tables.get(&id).map(|t| Arc::clone(&t.segment));
+        self.preparing = self.preparing.saturating_sub(1);
+        if self.places.tables.contains_key(&id) {
+            self.starved = !ok;
+            if ok && self.preparing == 0 && let Some(next) = self.missing_segment() {
+                self.push_prepare(next, None);
+            }
+            return;
+        }
         self.spare = match std::mem::replace(&mut self.spare, Spare::None) {
             Spare::Made(s) if s.id == id && !ok => Spare::Failed(s),
-            Spare::Failed(s) if s.id == id && ok && in_use.is_none() => Spare::Made(s),
-            Spare::Failed(s) if s.id == id && ok => Spare::None,
-            // Records wait in memory for its file. It stands for the spare as well, so that it is tried again.
-            Spare::None if !ok => in_use.map_or(Spare::None, Spare::Failed),
+            Spare::Failed(s) if s.id == id && ok => Spare::Made(s),
             other => other,
         };
-        let waiting = self
-            .places
-            .tables
-            .values()
-            .find(|t| t.role == SegmentRole::Hot && t.segment.file().is_none());
-        if let Some(segment) = waiting
-            .map(|t| Arc::clone(&t.segment))
-            .filter(|_| ok && !self.has_spare())
-        {
-            self.spare = Spare::Failed(segment);
-            self.probe_space();
-        }
     }
 
     pub(crate) fn new_segment(&mut self, name: fn(u64) -> String) -> Arc<Segment> {
@@ -312,13 +317,8 @@ impl EntryLog {
         let segment = match std::mem::replace(&mut self.spare, Spare::None) {
             Spare::Made(segment) => segment,
             Spare::Failed(segment) => {
-                // It is tried again as the spare until it has a file; what goes into it waits in memory.
-                self.spare = Spare::Failed(Arc::clone(&segment));
-                if self.places.tables.contains_key(&segment.id) {
-                    self.new_segment(hot_name)
-                } else {
-                    segment
-                }
+                self.starved = true;
+                segment
             }
             Spare::None => {
                 self.prepare_spare(None);
@@ -520,7 +520,7 @@ impl EntryLog {
             return;
         };
         let first = key.frame as usize;
-        if first >= table.frames() || self.reading.contains(&key) {
+        if first >= table.frames() || self.reading.contains(&key) || !self.is_written(key) {
             return;
         }
         let offset = table.frame_offset(first);

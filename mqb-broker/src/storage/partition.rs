@@ -234,7 +234,10 @@ impl PartitionLog {
     ///
     /// **Cost**: one checksum pass over the block, one lock. Nothing if nothing was appended.
     pub fn flush(&mut self) {
-        self.seal();
+        // While blocks wait for space, records go on in one: each block costs 80 bytes of what is scarce.
+        if !self.log.is_stuck() || self.builder.len() >= self.config.block_bytes {
+            self.seal();
+        }
         self.log.hand_over();
         if std::mem::take(&mut self.sync_asked) {
             self.last_sync_ms = self.now_ms;
@@ -253,7 +256,7 @@ impl PartitionLog {
         }
         if self.log.is_full() {
             // What is left of the current segment is for settling, but for what exceeds the reserve.
-            let need = (self.builder.len() + bytes) as u64 + self.config.reserve_bytes();
+            let need = (self.builder.len() + bytes) as u64 + self.config.settling_reserve_bytes();
             if need > self.log.room() || self.log.shared.is_write_full() {
                 return Err(StoreError::Full);
             }
@@ -454,7 +457,7 @@ impl PartitionLog {
     }
 
     fn start_checkpoint_if_due(&mut self) {
-        if !matches!(self.checkpoint, CheckpointState::Idle)
+        if !self.builder.is_empty() || !matches!(self.checkpoint, CheckpointState::Idle)
             || self.carry.as_ref().is_some_and(|c| c.busy)
         {
             return;
@@ -556,7 +559,7 @@ impl PartitionLog {
         for id in covers {
             if let Some((name, fits)) = self.log.retire(id) {
                 self.ledger.segments.remove(&id);
-                if fits && self.log.probe_with(name.clone()) {
+                if fits && self.log.probe_with(&name) {
                     continue;
                 }
                 if fits && !self.log.has_spare() {

@@ -446,6 +446,10 @@ impl<'a> Recovery<'a> {
             );
             table.sealed = true;
             let vouched = self.vouched.get(&id).copied().unwrap_or(0);
+            if id < self.checkpoint.next_segment && !self.vouched.contains_key(&id) {
+                // Gone by an earlier checkpoint; only its removal was not durable.
+                self.all_settled.insert(id);
+            }
             let mut at = 0;
             loop {
                 match Frame::parse(&bytes, at, id) {
@@ -557,9 +561,6 @@ impl<'a> Recovery<'a> {
                 0
             }
         };
-        if self.cut.is_some() {
-            return Ok(());
-        }
         loop {
             let frame = Frame::parse(bytes, at, id);
             let error = match frame {
@@ -630,6 +631,10 @@ impl<'a> Recovery<'a> {
     }
 
     fn enter_segment(&mut self, id: u64, name: &str, file: Arc<dyn DiskFile>, first: Index) {
+        if first <= self.checkpoint.index && !self.vouched.contains_key(&id) {
+            // Gone by an earlier checkpoint; only its removal was not durable. One that was merely prepared then begins later.
+            self.all_settled.insert(id);
+        }
         let permitted = Index(self.checkpoint.index.0 + 1);
         if first > self.next {
             // Up to the checkpoint, whole segments may be gone. Beyond it nothing may be.
