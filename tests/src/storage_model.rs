@@ -95,6 +95,8 @@ pub struct World {
     pub messages: BTreeMap<Sequence, Message>,
     /// Queues that exist for sure.
     pub queues: Vec<QueueId>,
+    /// Random messages may exceed a segment.
+    pub large: bool,
     /// PUTs refused for want of space.
     pub refused: u64,
     /// Starts so far.
@@ -117,6 +119,7 @@ impl World {
             log,
             messages: BTreeMap::new(),
             queues: queues.to_vec(),
+            large: true,
             refused: 0,
             starts: 1,
             number: 0,
@@ -186,7 +189,7 @@ impl World {
             0..=34 => {
                 let queue = self.queues[rng.below(self.queues.len() as u64) as usize];
                 let len = match rng.below(40) {
-                    0 => 4097 + rng.below(6000),
+                    0 if self.large => 4097 + rng.below(6000),
                     1..=5 => rng.below(2000),
                     _ => rng.below(120),
                 };

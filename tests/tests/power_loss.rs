@@ -101,14 +101,21 @@ fn a_full_disk_refuses_messages_only_and_recovers_by_itself() {
     seeds("full disk", 15, |seed| {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed, tiny(), 64 << 10);
+        world.large = false;
         for _ in 0..6 {
             for _ in 0..rng.below(600) {
                 world.step(&mut rng);
             }
-            // Others fill the disk.
+            // Others fill the disk. What was promised space has it by then.
+            world.settle_down();
             world.disk.set_capacity(world.disk.used() + rng.below(6 << 10));
             for _ in 0..rng.below(2500) {
                 world.step(&mut rng);
+                if rng.one_in(2) {
+                    world.tick(20);
+                    world.environment.helpers.run_until_idle();
+                    world.poll();
+                }
             }
             if rng.one_in(3) {
                 world.disk.crash();
@@ -117,8 +124,13 @@ fn a_full_disk_refuses_messages_only_and_recovers_by_itself() {
             }
             // Settling everything needs no new space...
             let live: Vec<_> = world.messages.iter().filter(|(_, m)| m.settled_at.is_none()).map(|(s, _)| *s).collect();
-            for sequence in live {
+            for (n, sequence) in live.into_iter().enumerate() {
                 world.settle(sequence);
+                if n % 16 == 0 {
+                    world.tick(20);
+                    world.environment.helpers.run_until_idle();
+                    world.poll();
+                }
             }
             let progress = world.settle_down();
             assert_eq!(progress.fault, None);

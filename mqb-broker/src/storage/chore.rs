@@ -150,6 +150,7 @@ fn do_chore(shared: &Arc<Shared>, tending: &mut Tending, chore: Chore) {
                 .iter()
                 .try_for_each(|name| remove(shared, name))
                 .and_then(|()| shared.disk.sync_dir(shared.dir()));
+            restore_reserve(shared, tending);
             // Files that stay are removed after the next start; they are accounted for as settled.
             if let Err(error) = removed {
                 tracing::warn!(event = "storage.remove_failed", partition = %shared.id, %error);
@@ -161,6 +162,9 @@ fn do_chore(shared: &Arc<Shared>, tending: &mut Tending, chore: Chore) {
             let mut result = write_checkpoint(shared, tending, &job);
             if result.as_ref().is_err_and(is_full) && release_reserve(shared, tending) {
                 result = write_checkpoint(shared, tending, &job);
+            }
+            if result.is_ok() {
+                restore_reserve(shared, tending);
             }
             let bytes = tending.windows.iter().map(|w| w.file.length).sum();
             settle_outcome(shared, "writing", CHECKPOINT, result).map(|ok| ChoreDone::Checkpoint {

@@ -234,15 +234,23 @@ impl PartitionLog {
     ///
     /// **Cost**: one checksum pass over the block, one lock. Nothing if nothing was appended.
     pub fn flush(&mut self) {
-        // While blocks wait for space, records go on in one: each block costs 80 bytes of what is scarce.
-        if !self.log.is_stuck() || self.builder.len() >= self.config.block_bytes {
+        if !self.is_saving_space() {
             self.seal();
+            if std::mem::take(&mut self.sync_asked) {
+                self.last_sync_ms = self.now_ms;
+                self.log.hand_over();
+                return self.log.want_sync();
+            }
         }
         self.log.hand_over();
-        if std::mem::take(&mut self.sync_asked) {
-            self.last_sync_ms = self.now_ms;
-            self.log.want_sync();
-        }
+    }
+
+    /// On a full disk settlings are collected: each block costs 80 bytes of what is scarce. While blocks wait for space, in one block.
+    fn is_saving_space(&self) -> bool {
+        const COLLECT_MS: u64 = 20;
+        self.log.is_full()
+            && self.builder.len() < self.config.block_bytes
+            && (self.log.is_stuck() || self.now_ms < self.last_append_ms + COLLECT_MS)
     }
 
     fn next_sequence(&self) -> Sequence {
@@ -757,8 +765,9 @@ impl PartitionLog {
     pub fn close(&mut self) {
         if self.closing == Closing::No {
             self.closing = Closing::Asked;
-            self.sync_asked = true;
-            self.flush();
+            self.seal();
+            self.log.hand_over();
+            self.log.want_sync();
             self.advance_close();
         }
     }

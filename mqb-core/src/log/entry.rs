@@ -123,25 +123,24 @@ impl EntryHeader {
     ///
     /// **Cost**: one pass.
     pub fn verify(&self, entry: &[u8]) -> Result<(), LogError> {
-        let need = ENTRY_HEADER_LEN + self.length as usize;
-        field::need(entry, need, "entry")?;
-        if entry.len() != need || !need.is_multiple_of(8) {
-            return Err(LogError::Field {
-                what: "entry",
-                field: "length",
-                value: entry.len() as u64,
-            });
-        }
+        Self::verify_as(entry, self.crc)
+    }
+
+    /// Checks that `entry` is what was sealed with this checksum. Nothing in it is believed before: a flipped bit is no newer version.
+    pub(super) fn verify_as(entry: &[u8], expected: u32) -> Result<(), LogError> {
+        const WHAT: &str = "entry";
+        field::need(entry, ENTRY_HEADER_LEN, WHAT)?;
         let mut sum = Crc::default();
         sum.update(&entry[..36]);
         sum.update(&entry[ENTRY_HEADER_LEN..]);
-        let found = sum.value();
-        if found != self.crc {
-            return Err(LogError::Checksum {
-                what: "entry",
-                found,
-                expected: self.crc,
-            });
+        for found in [sum.value(), field::u32(entry, 36)] {
+            if found != expected {
+                return Err(LogError::Checksum { what: WHAT, found, expected });
+            }
+        }
+        let header = EntryHeader::parse(entry)?;
+        if entry.len() != ENTRY_HEADER_LEN + header.length as usize || !entry.len().is_multiple_of(8) {
+            return Err(LogError::Field { what: WHAT, field: "length", value: entry.len() as u64 });
         }
         Ok(())
     }

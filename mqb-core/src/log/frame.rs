@@ -122,15 +122,7 @@ impl FrameHeader {
     /// Checks `content` against the header's checksum; an entry's is the one inside it, which covers all but itself.
     pub fn verify(&self, content: &[u8]) -> Result<(), LogError> {
         if self.kind == FrameKind::Entry {
-            let entry = EntryHeader::parse(content)?;
-            if entry.crc != self.content_crc {
-                return Err(LogError::Checksum {
-                    what: "entry in frame",
-                    found: entry.crc,
-                    expected: self.content_crc,
-                });
-            }
-            return entry.verify(content);
+            return EntryHeader::verify_as(content, self.content_crc);
         }
         let found = crc(content);
         if found != self.content_crc {
