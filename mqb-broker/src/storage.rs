@@ -79,6 +79,8 @@ pub struct StorageConfig {
     pub mark_after_ms: u64,
     /// **Units**: bytes of a segment that one step of the cleaner looks at.
     pub carry_bytes: u64,
+    /// **Units**: bytes of a file that is given up when a checkpoint, the cleaner or settlings find no space on a full disk.
+    pub reserve_bytes: u64,
 }
 
 impl Default for StorageConfig {
@@ -91,6 +93,7 @@ impl Default for StorageConfig {
             probe_interval_ms: 200,
             mark_after_ms: 1_000,
             carry_bytes: 4 << 20,
+            reserve_bytes: 16 << 20,
         }
     }
 }
@@ -100,10 +103,5 @@ impl StorageConfig {
     /// the smallest messages takes half a segment of settlings.
     pub fn settling_reserve_bytes(&self) -> u64 {
         self.segment_bytes / 2
-    }
-
-    /// **Units**: bytes of the file that is given up when a checkpoint, the cleaner or settlings find no space.
-    pub fn reserve_bytes(&self) -> u64 {
-        (self.segment_bytes / 8).min(8 << 20)
     }
 }

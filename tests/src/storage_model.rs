@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use mqb_broker::storage::{
     Duty, Environment, Helpers, MemoryBudget, PartitionLog, Progress, Recovered, StorageConfig,
-    StorageError,
+    StorageError, WindowLimits,
 };
 use mqb_core::{DataFormat, Guid, PartitionId, QueueId, Sequence};
 use mqb_queue::{Fetch, MessageStore, NewMessage, Settled, StoreError};
@@ -50,6 +50,8 @@ pub fn tiny() -> StorageConfig {
         segment_bytes: 8 << 10,
         block_bytes: 1 << 10,
         carry_bytes: 2 << 10,
+        reserve_bytes: 8 << 10,
+        window: WindowLimits { duration_ms: 1 << 40, max_entries: 1_000_000 },
         ..StorageConfig::default()
     }
 }

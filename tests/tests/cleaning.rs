@@ -6,7 +6,8 @@ use mqb_tests::storage_model::World;
 
 /// A thousandth of the real thing: 10 MiB through segments of 64 KiB.
 fn scaled_down() -> StorageConfig {
-    StorageConfig { segment_bytes: 64 << 10, block_bytes: 16 << 10, carry_bytes: 16 << 10, ..StorageConfig::default() }
+    StorageConfig { segment_bytes: 64 << 10, block_bytes: 16 << 10, carry_bytes: 16 << 10,
+        reserve_bytes: 16 << 10, ..StorageConfig::default() }
 }
 
 /// **Units**: bytes of the log's files.

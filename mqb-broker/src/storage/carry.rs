@@ -227,7 +227,11 @@ impl Output {
                     file
                 }
             };
-            write_full(&*file, &self.bytes, self.base)?;
+            if let Err(e) = write_full(&*file, &self.bytes, self.base) {
+                // Best effort: half a step must not keep the space that the next attempt needs.
+                let _ = file.truncate(self.base);
+                return Err(e);
+            }
             file.sync_data()?;
             return Ok(CarryDone {
                 moved: self.moved,

@@ -278,10 +278,18 @@ pub(crate) fn restore_reserve(shared: &Shared, tending: &mut Tending) {
 }
 
 fn write_checkpoint(shared: &Shared, tending: &mut Tending, job: &CheckpointJob) -> io::Result<()> {
+    let (first_new, open) = (tending.next_window, tending.window_file.clone());
     let result = try_checkpoint(shared, tending, job);
     if result.is_err() {
-        // It may be a file that no checkpoint will name, or hold runs that do not count: start a new one.
+        // Best effort: what was written must not keep the space that the next attempt needs. The next one starts a new file of the window.
         tending.window_file = None;
+        for id in first_new..tending.next_window {
+            let _ = remove(shared, &window_name(id));
+        }
+        let _ = remove(shared, CHECKPOINT_TMP);
+        if let (Some(file), Some(last)) = (open, tending.windows.last()) {
+            let _ = file.truncate(last.file.length);
+        }
     }
     result
 }

@@ -475,7 +475,9 @@ impl PartitionLog {
         {
             self.seal_cold();
         }
-        if !self.dead().is_empty() {
+        // Also once per segment: what the window's files lack stays small enough to be saved on a full disk.
+        let begun = |t: &Table| t.role == SegmentRole::Hot && t.sealed && t.first > self.checkpoint_index;
+        if !self.dead().is_empty() || self.log.places.tables.values().any(begun) {
             self.start_checkpoint();
         }
     }
@@ -495,7 +497,7 @@ impl PartitionLog {
             .collect();
         let live: usize = self.windows.values().map(Window::len).sum();
         // Rewritten when most of the files is old. 26: an item and its share of the headers.
-        let rewrite = self.window_bytes > 2 * 26 * live as u64 + (1 << 20);
+        let rewrite = !self.log.is_full() && self.window_bytes > 2 * 26 * live as u64 + (1 << 20);
         let mut runs = Vec::new();
         for (queue, window) in &mut self.windows {
             window.save(*queue, rewrite, &mut runs);

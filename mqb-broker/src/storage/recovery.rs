@@ -939,7 +939,7 @@ impl<'a> Recovery<'a> {
         let last = Index(self.next.0 - 1);
         let window_bytes = self.window_files.iter().map(|w| w.file.length).sum();
         let next_window = files.windows.last().map_or(1, |id| id + 1);
-        let reserve = self.config.reserve_bytes();
+        let reserve = self.config.reserve_bytes;
         let mut tending =
             Tending::new(std::mem::take(&mut self.window_files), next_window, reserve);
         let shared = Shared::new(
