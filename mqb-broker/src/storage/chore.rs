@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mqb_core::log::{
     Checkpoint, FRAME_HEADER_LEN, FrameHeader, FrameKind, Index, WindowFile, WindowRun, crc,
@@ -34,6 +35,8 @@ pub(crate) enum Chore {
     },
     /// Removes files that a durable checkpoint does not need.
     Remove { names: Vec<String> },
+    /// Takes the reserve again.
+    Reserve,
     /// Writes a checkpoint.
     Checkpoint(Box<CheckpointJob>),
     /// Moves live records.
@@ -157,6 +160,10 @@ fn do_chore(shared: &Arc<Shared>, tending: &mut Tending, chore: Chore) {
             }
             None
         }
+        Chore::Reserve => {
+            restore_reserve(shared, tending);
+            None
+        }
         Chore::Checkpoint(job) => {
             let index = job.image.index;
             let mut result = write_checkpoint(shared, tending, &job);
@@ -257,6 +264,7 @@ fn prepare_without_space(shared: &Shared, segment: &Segment) -> io::Result<Arc<d
 /// Gives up the space that was kept for this moment; tells whether there was any.
 fn release_reserve(shared: &Shared, tending: &mut Tending) -> bool {
     let had = std::mem::take(&mut tending.has_reserve);
+    shared.reserve_missing.store(true, Ordering::Relaxed);
     // If it cannot be removed there is no space; the caller finds that out.
     had && remove(shared, RESERVE).is_ok()
 }
@@ -271,6 +279,7 @@ pub(crate) fn restore_reserve(shared: &Shared, tending: &mut Tending) {
         .open(&shared.path(RESERVE), OpenMode::Create)
         .and_then(|f| f.allocate(tending.reserve_bytes));
     tending.has_reserve = made.is_ok();
+    shared.reserve_missing.store(made.is_err(), Ordering::Relaxed);
     if made.is_err() {
         // A part of it would only take space that others can use.
         let _ = remove(shared, RESERVE);

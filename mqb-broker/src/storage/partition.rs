@@ -387,10 +387,7 @@ impl PartitionLog {
             self.last_sync_ms = self.now_ms;
             self.log.want_sync();
         }
-        if self.log.is_full() && self.now_ms - self.last_probe_ms >= self.config.probe_interval_ms {
-            self.last_probe_ms = self.now_ms;
-            self.log.probe_space();
-        }
+        self.probe();
         self.expire_windows();
         if self.now_ms >= self.retry_at_ms {
             self.start_checkpoint_if_due();
@@ -401,6 +398,20 @@ impl PartitionLog {
             self.mark();
         }
         self.log.trim_cache();
+    }
+
+    /// On a full disk, looks from time to time whether there is space again.
+    fn probe(&mut self) {
+        if self.now_ms - self.last_probe_ms < self.config.probe_interval_ms {
+            return;
+        }
+        if self.log.is_full() {
+            self.last_probe_ms = self.now_ms;
+            self.log.probe_space();
+        } else if self.log.shared.reserve_missing.load(std::sync::atomic::Ordering::Relaxed) {
+            self.last_probe_ms = self.now_ms;
+            self.log.shared.push_chore(Chore::Reserve);
+        }
     }
 
     fn expire_windows(&mut self) {

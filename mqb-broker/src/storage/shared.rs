@@ -125,6 +125,8 @@ pub(crate) struct Shared {
     sync_wanted: AtomicU64,
     /// A write found no room. Set by the writer, cleared by it when a write succeeds.
     write_full: AtomicBool,
+    /// The reserve file was given up. Set and cleared by the cleaner; the processor asks for it again when there may be space.
+    pub(crate) reserve_missing: AtomicBool,
     fault: OnceLock<Fault>,
     notified: AtomicBool,
     notify: Notify,
@@ -168,6 +170,7 @@ impl Shared {
             synced: AtomicU64::new(last),
             sync_wanted: AtomicU64::new(last),
             write_full: AtomicBool::new(false),
+            reserve_missing: AtomicBool::new(false),
             fault: OnceLock::new(),
             notified: AtomicBool::new(false),
             notify,

@@ -15,7 +15,7 @@
 //!
 //!   a queue: 4 id, 4 length of URI, 5 x 8 counters (put, confirmed, expired, purged, removed), URI, zeros to 8
 //!   a segment: 8 id, 1 role, 1 all settled, 6 zeros, 8 length in use, 4 number of chunks, 4 zeros;
-//!              a chunk: 4 number, 4 zeros, 4096 bytes of bits
+//!              a chunk: 4 number, 4 number of words (at most 512), words of 8 bytes; those missing are zero
 //!   a window file: 8 id, 8 length in use
 //! ```
 
@@ -171,9 +171,10 @@ impl Checkpoint {
             out.extend_from_slice(&count(segment.settled.chunks().count()));
             out.extend_from_slice(&[0; 4]);
             for (number, chunk) in segment.settled.chunks() {
+                let words = chunk.iter().rposition(|w| *w != 0).map_or(0, |last| last + 1);
                 out.extend_from_slice(&number.to_le_bytes());
-                out.extend_from_slice(&[0; 4]);
-                out.extend(chunk.iter().flat_map(|w| w.to_le_bytes()));
+                out.extend_from_slice(&count(words));
+                out.extend(chunk[..words].iter().flat_map(|w| w.to_le_bytes()));
             }
         }
         for window in &self.windows {
@@ -274,8 +275,12 @@ impl<'a> Rest<'a> {
         };
         let mut settled = Bitmap::default();
         for _ in 0..field::u32(head, 24) {
-            let b = self.take(8 + CHUNK_WORDS * 8)?;
-            let number = field::u32(b, 0);
+            let head = self.take(8)?;
+            let (number, words) = (field::u32(head, 0), field::u32(head, 4));
+            if words as usize > CHUNK_WORDS {
+                return Err(LogError::Field { what: WHAT, field: "words", value: words.into() });
+            }
+            let b = self.take(words as usize * 8)?;
             // 4 TiB of file; keeps a bad number from sizing the table of chunks.
             if number >= 1 << 22 {
                 return Err(LogError::Field {
@@ -285,7 +290,7 @@ impl<'a> Rest<'a> {
                 });
             }
             let mut chunk: Chunk = [0; CHUNK_WORDS];
-            for (word, bytes) in chunk.iter_mut().zip(b[8..].as_chunks::<8>().0) {
+            for (word, bytes) in chunk.iter_mut().zip(b.as_chunks::<8>().0) {
                 *word = u64::from_le_bytes(*bytes);
             }
             settled.insert_chunk(number, chunk);
