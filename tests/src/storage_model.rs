@@ -50,7 +50,7 @@ pub fn tiny() -> StorageConfig {
         segment_bytes: 8 << 10,
         block_bytes: 1 << 10,
         carry_bytes: 2 << 10,
-        reserve_bytes: 8 << 10,
+        reserve_bytes: 32 << 10,
         window: WindowLimits { duration_ms: 1 << 40, max_entries: 1_000_000 },
         ..StorageConfig::default()
     }

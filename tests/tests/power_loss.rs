@@ -98,7 +98,7 @@ fn orderly_ends_lose_nothing_and_restarts_change_nothing() {
 
 #[test]
 fn a_full_disk_refuses_messages_only_and_recovers_by_itself() {
-    seeds("full disk", 15, |seed| {
+    seeds("full disk", 12, |seed| {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed, tiny(), 64 << 10);
         world.large = false;

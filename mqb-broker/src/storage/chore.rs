@@ -37,6 +37,8 @@ pub(crate) enum Chore {
     Remove { names: Vec<String> },
     /// Takes the reserve again.
     Reserve,
+    /// Gives the reserve up for records that find no space in a segment made without.
+    Release,
     /// Writes a checkpoint.
     Checkpoint(Box<CheckpointJob>),
     /// Moves live records.
@@ -158,6 +160,11 @@ fn do_chore(shared: &Arc<Shared>, tending: &mut Tending, chore: Chore) {
             if let Err(error) = removed {
                 tracing::warn!(event = "storage.remove_failed", partition = %shared.id, %error);
             }
+            None
+        }
+        Chore::Release => {
+            release_reserve(shared, tending);
+            shared.schedule(Duty::Write);
             None
         }
         Chore::Reserve => {

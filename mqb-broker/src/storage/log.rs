@@ -227,7 +227,7 @@ impl EntryLog {
             self.push_prepare(segment, None);
         }
         if self.shared.is_write_full() {
-            self.shared.schedule(super::shared::Duty::Write);
+            self.shared.push_chore(Chore::Release);
         }
     }
 
