@@ -80,16 +80,23 @@ fn write(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 
 impl State {
     fn used(&self) -> u64 {
-        self.tree.values().map(|inode| self.inodes[inode].current.len() as u64).sum()
+        self.tree
+            .values()
+            .map(|inode| self.inodes[inode].current.len() as u64)
+            .sum()
     }
 
     fn inode(&self, path: &Path) -> io::Result<u64> {
-        self.tree.get(path).copied().ok_or(ErrorKind::NotFound.into())
+        self.tree
+            .get(path)
+            .copied()
+            .ok_or(ErrorKind::NotFound.into())
     }
 
     fn change_dir(&mut self, path: &Path, change: DirChange) {
         apply(&mut self.tree, &change);
-        self.pending.push((path.parent().unwrap_or(path).to_owned(), change));
+        self.pending
+            .push((path.parent().unwrap_or(path).to_owned(), change));
     }
 }
 
@@ -119,12 +126,21 @@ impl FakeDisk {
     /// The power fails. Open files are of no use any more.
     pub fn crash(&self) {
         let mut state = self.state();
-        let State { rng, inodes, tree, durable_tree, pending, .. } = &mut *state;
+        let State {
+            rng,
+            inodes,
+            tree,
+            durable_tree,
+            pending,
+            ..
+        } = &mut *state;
         // Numbers are drawn in a fixed order: a map's would differ from run to run.
         let mut ids: Vec<u64> = inodes.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            let Some(inode) = inodes.get_mut(&id) else { continue };
+            let Some(inode) = inodes.get_mut(&id) else {
+                continue;
+            };
             let mood = rng.below(4);
             for change in inode.pending.drain(..) {
                 match change {
@@ -133,7 +149,9 @@ impl FakeDisk {
                     Change::Write(offset, bytes) => {
                         let mut at = 0;
                         while at < bytes.len() {
-                            let end = bytes.len().min((offset + at) / SECTOR * SECTOR + SECTOR - offset);
+                            let end = bytes
+                                .len()
+                                .min((offset + at) / SECTOR * SECTOR + SECTOR - offset);
                             let reached = match mood {
                                 0 => false,
                                 1 => true,
@@ -195,7 +213,11 @@ impl FakeDisk {
     /// All files with their content.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.state();
-        state.tree.iter().map(|(path, inode)| (path.clone(), state.inodes[inode].current.clone())).collect()
+        state
+            .tree
+            .iter()
+            .map(|(path, inode)| (path.clone(), state.inodes[inode].current.clone()))
+            .collect()
     }
 
     /// A disk that holds these files, durably.
@@ -206,7 +228,14 @@ impl FakeDisk {
             for (path, content) in files {
                 let id = state.next_inode;
                 state.next_inode += 1;
-                state.inodes.insert(id, Inode { durable: content.clone(), current: content.clone(), pending: Vec::new() });
+                state.inodes.insert(
+                    id,
+                    Inode {
+                        durable: content.clone(),
+                        current: content.clone(),
+                        pending: Vec::new(),
+                    },
+                );
                 state.tree.insert(path.clone(), id);
                 state.durable_tree.insert(path.clone(), id);
             }
@@ -222,7 +251,11 @@ impl Disk for FakeDisk {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let state = self.state();
-        let names = state.tree.keys().filter(|p| p.parent() == Some(dir)).filter_map(|p| p.file_name()?.to_str().map(str::to_owned));
+        let names = state
+            .tree
+            .keys()
+            .filter(|p| p.parent() == Some(dir))
+            .filter_map(|p| p.file_name()?.to_str().map(str::to_owned));
         Ok(names.collect())
     }
 
@@ -244,7 +277,11 @@ impl Disk for FakeDisk {
             }
             (found, _) => found?,
         };
-        Ok(Arc::new(FakeFile { disk: self.clone(), inode, generation: state.generation }))
+        Ok(Arc::new(FakeFile {
+            disk: self.clone(),
+            inode,
+            generation: state.generation,
+        }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -266,7 +303,11 @@ impl Disk for FakeDisk {
         if state.fail_syncs {
             return Err(io::Error::from_raw_os_error(5));
         }
-        let State { durable_tree, pending, .. } = &mut *state;
+        let State {
+            durable_tree,
+            pending,
+            ..
+        } = &mut *state;
         pending.retain(|(of, change)| {
             if of == dir {
                 apply(durable_tree, change);
@@ -282,7 +323,11 @@ impl Disk for FakeDisk {
             return Ok(None);
         }
         state.locks.push(path.to_owned());
-        Ok(Some(Box::new(FakeLock { disk: self.clone(), path: path.to_owned(), generation: state.generation })))
+        Ok(Some(Box::new(FakeLock {
+            disk: self.clone(),
+            path: path.to_owned(),
+            generation: state.generation,
+        })))
     }
 
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {

@@ -41,7 +41,9 @@ pub fn guid(number: u64) -> Guid {
 
 /// Data of message `number`.
 pub fn data(number: u64, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (number as usize * 31 + i * 7) as u8).collect()
+    (0..len)
+        .map(|i| (number as usize * 31 + i * 7) as u8)
+        .collect()
 }
 
 /// Small enough that every run rolls, checkpoints and cleans.
@@ -51,7 +53,10 @@ pub fn tiny() -> StorageConfig {
         block_bytes: 1 << 10,
         carry_bytes: 2 << 10,
         reserve_bytes: 32 << 10,
-        window: WindowLimits { duration_ms: 1 << 40, max_entries: 1_000_000 },
+        window: WindowLimits {
+            duration_ms: 1 << 40,
+            max_entries: 1_000_000,
+        },
         ..StorageConfig::default()
     }
 }
@@ -113,7 +118,8 @@ impl World {
     pub fn new(seed: u64, config: StorageConfig, budget: usize) -> World {
         let disk = FakeDisk::new(seed);
         let (environment, mut log, _) = open(&disk, &config, budget).expect("an empty disk");
-        let queues = ["bmq://a.b/one", "bmq://a.b/two"].map(|uri| log.create_queue(uri).expect("space").0);
+        let queues =
+            ["bmq://a.b/one", "bmq://a.b/two"].map(|uri| log.create_queue(uri).expect("space").0);
         let mut world = World {
             disk,
             config,
@@ -143,10 +149,23 @@ impl World {
             data: &owner,
             owner: &owner,
         };
-        let sequence = self.log.put(queue, &message).inspect_err(|_| self.refused += 1)?;
+        let sequence = self
+            .log
+            .put(queue, &message)
+            .inspect_err(|_| self.refused += 1)?;
         self.number += 1;
-        let message = Message { queue, number, len, durable: false, settled_at: None, settled_durable: false };
-        assert!(self.messages.insert(sequence, message).is_none(), "a place is given once");
+        let message = Message {
+            queue,
+            number,
+            len,
+            durable: false,
+            settled_at: None,
+            settled_durable: false,
+        };
+        assert!(
+            self.messages.insert(sequence, message).is_none(),
+            "a place is given once"
+        );
         Ok(sequence)
     }
 
@@ -222,18 +241,25 @@ impl World {
             }
             83..=84 => self.fetch_one(rng),
             _ => {
-                let duty = [Duty::Write, Duty::Write, Duty::Sync, Duty::Read, Duty::Tend][rng.below(5) as usize];
+                let duty = [Duty::Write, Duty::Write, Duty::Sync, Duty::Read, Duty::Tend]
+                    [rng.below(5) as usize];
                 self.environment.helpers.step(duty);
             }
         }
     }
 
     fn fetch_one(&mut self, rng: &mut Rng) {
-        let live: Vec<_> = self.messages.iter().filter(|(_, m)| m.settled_at.is_none()).collect();
+        let live: Vec<_> = self
+            .messages
+            .iter()
+            .filter(|(_, m)| m.settled_at.is_none())
+            .collect();
         if !live.is_empty() {
             let (sequence, message) = live[rng.below(live.len() as u64) as usize];
             match self.log.fetch(message.queue, *sequence) {
-                Fetch::Ready(stored) => assert_eq!(stored.data(), data(message.number, message.len)),
+                Fetch::Ready(stored) => {
+                    assert_eq!(stored.data(), data(message.number, message.len))
+                }
                 Fetch::Later => {}
                 Fetch::Lost => panic!("{sequence:?} is lost"),
             }
@@ -242,7 +268,8 @@ impl World {
 
     /// Starts again on what the disk has, and compares. What nobody was promised may have gone either way; the model learns which.
     pub fn restart(&mut self) -> Recovered {
-        let (environment, log, recovered) = open(&self.disk, &self.config, self.budget).expect("opens");
+        let (environment, log, recovered) =
+            open(&self.disk, &self.config, self.budget).expect("opens");
         (self.environment, self.log) = (environment, log);
         self.starts += 1;
         assert_eq!(recovered.damage, [], "no damage was done");
@@ -259,7 +286,10 @@ impl World {
             live.extend(queue.live.iter().map(|m| (m.sequence, (queue.id, *m))));
         }
         for queue in &self.queues {
-            assert!(recovered.queues.iter().any(|q| q.id == *queue), "durable queue {queue} is gone");
+            assert!(
+                recovered.queues.iter().any(|q| q.id == *queue),
+                "durable queue {queue} is gone"
+            );
         }
         let mut gone = Vec::new();
         for (sequence, message) in &mut self.messages {
@@ -267,7 +297,10 @@ impl World {
             let found = found.filter(|(_, m)| m.guid == guid(message.number));
             match found {
                 Some((queue, found)) => {
-                    assert!(!message.settled_durable, "{sequence:?} came back: {message:?}");
+                    assert!(
+                        !message.settled_durable,
+                        "{sequence:?} came back: {message:?}"
+                    );
                     assert_eq!((queue, found.len as usize), (message.queue, message.len));
                     message.settled_at = None;
                 }
@@ -282,14 +315,22 @@ impl World {
         for (sequence, queue, number, durable) in gone {
             let known = self.log.duplicate(queue, &guid(number), self.now_ms);
             if durable {
-                assert_eq!(known, Some(sequence), "a settled message sent again would be stored twice");
+                assert_eq!(
+                    known,
+                    Some(sequence),
+                    "a settled message sent again would be stored twice"
+                );
             }
             // A message that was never stored must be taken when it is sent again; one that was stored and settled must not.
             assert!(known.is_none_or(|s| s == sequence));
             self.messages.remove(&sequence);
         }
         for (sequence, message) in &mut self.messages {
-            assert_eq!(self.log.duplicate(message.queue, &guid(message.number), self.now_ms), Some(*sequence));
+            assert_eq!(
+                self.log
+                    .duplicate(message.queue, &guid(message.number), self.now_ms),
+                Some(*sequence)
+            );
             // Recovery has synced what it found.
             message.durable = true;
         }
@@ -321,6 +362,9 @@ impl World {
 
     /// Messages that are not settled.
     pub fn live(&self) -> usize {
-        self.messages.values().filter(|m| m.settled_at.is_none()).count()
+        self.messages
+            .values()
+            .filter(|m| m.settled_at.is_none())
+            .count()
     }
 }

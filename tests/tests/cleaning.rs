@@ -6,20 +6,36 @@ use mqb_tests::storage_model::World;
 
 /// A thousandth of the real thing: 10 MiB through segments of 64 KiB.
 fn scaled_down() -> StorageConfig {
-    StorageConfig { segment_bytes: 64 << 10, block_bytes: 16 << 10, carry_bytes: 16 << 10,
-        reserve_bytes: 16 << 10, ..StorageConfig::default() }
+    StorageConfig {
+        segment_bytes: 64 << 10,
+        block_bytes: 16 << 10,
+        carry_bytes: 16 << 10,
+        reserve_bytes: 16 << 10,
+        ..StorageConfig::default()
+    }
 }
 
 /// **Units**: bytes of the log's files.
 fn log_bytes(world: &World) -> u64 {
     let is_log = |p: &std::path::Path| p.extension().is_some_and(|e| e == "log" || e == "cold");
-    world.disk.files().iter().filter(|(path, _)| is_log(path)).map(|(_, content)| content.len() as u64).sum()
+    world
+        .disk
+        .files()
+        .iter()
+        .filter(|(path, _)| is_log(path))
+        .map(|(_, content)| content.len() as u64)
+        .sum()
 }
 
 /// **Units**: bytes of live records.
 fn live_bytes(world: &World) -> u64 {
     let record = |len: usize| (40 + len).next_multiple_of(8) as u64;
-    world.messages.values().filter(|m| m.settled_at.is_none()).map(|m| record(m.len)).sum()
+    world
+        .messages
+        .values()
+        .filter(|m| m.settled_at.is_none())
+        .map(|m| record(m.len))
+        .sum()
 }
 
 fn turn(world: &mut World) {
@@ -54,7 +70,11 @@ fn pass_through(seed: u64, keep_one_in: u64, messages: u64, delay: usize) -> (Wo
             // A quiet moment.
             (0..60).for_each(|_| turn(&mut world));
             let (disk, live) = (log_bytes(&world), live_bytes(&world));
-            assert!(disk <= 3 * live + 2 * segment, "after {n}: {disk} bytes for {live} live ones: {:?}", world.log.stats());
+            assert!(
+                disk <= 3 * live + 2 * segment,
+                "after {n}: {disk} bytes for {live} live ones: {:?}",
+                world.log.stats()
+            );
             worst = worst.max(disk);
         }
     }
@@ -70,13 +90,19 @@ fn pass_through(seed: u64, keep_one_in: u64, messages: u64, delay: usize) -> (Wo
 fn one_in_a_hundred_stays() {
     let (mut world, _) = pass_through(1, 100, 10_000, 16);
     let stats = world.log.stats();
-    assert!(stats.carried_bytes > 0 && stats.carried_bytes < stats.written_bytes / 10, "{stats:?}");
+    assert!(
+        stats.carried_bytes > 0 && stats.carried_bytes < stats.written_bytes / 10,
+        "{stats:?}"
+    );
     let live = world.live();
     assert_eq!(stats.live_messages as usize, live);
     world.read_all();
     world.disk.crash();
     let recovered = world.restart();
-    assert_eq!(recovered.queues.iter().map(|q| q.live.len()).sum::<usize>(), live);
+    assert_eq!(
+        recovered.queues.iter().map(|q| q.live.len()).sum::<usize>(),
+        live
+    );
     world.read_all();
     let disk = log_bytes(&world);
     assert!(disk <= 3 * live_bytes(&world) + 2 * world.config.segment_bytes);
@@ -107,6 +133,9 @@ fn first_in_first_out_carries_nothing() {
         }
     }
     let stats = world.log.stats();
-    assert_eq!(stats.carried_bytes, 0, "write amplification without need: {stats:?}");
+    assert_eq!(
+        stats.carried_bytes, 0,
+        "write amplification without need: {stats:?}"
+    );
     assert!(stats.checkpoints > 50);
 }

@@ -131,7 +131,16 @@ fn do_chore(shared: &Arc<Shared>, tending: &mut Tending, chore: Chore) {
             recycle,
             urgent,
         } => {
-            let mut made = prepare(shared, &segment, capacity, recycle.as_deref());
+            if !urgent && recycle.is_none() {
+                restore_reserve(shared, tending);
+            }
+            let missing =
+                !urgent && recycle.is_none() && !tending.has_reserve && tending.reserve_bytes > 0;
+            // What the reserve gave up is not for new messages.
+            let mut made = match missing {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => prepare(shared, &segment, capacity, recycle.as_deref()),
+            };
             if urgent && made.as_ref().is_err_and(is_full) {
                 release_reserve(shared, tending);
                 made = prepare_without_space(shared, &segment);
@@ -143,9 +152,6 @@ fn do_chore(shared: &Arc<Shared>, tending: &mut Tending, chore: Chore) {
                 made.map(|file| segment.set_file(file)),
             );
             if ok == Some(true) {
-                if !urgent {
-                    restore_reserve(shared, tending);
-                }
                 shared.schedule(Duty::Write);
             }
             ok.map(|ok| ChoreDone::Prepared { id: segment.id, ok })
@@ -263,7 +269,9 @@ fn prepare(
 
 /// A file that takes what space there is as it is written.
 fn prepare_without_space(shared: &Shared, segment: &Segment) -> io::Result<Arc<dyn DiskFile>> {
-    let file = shared.disk.open(&shared.path(&segment.name), OpenMode::Create)?;
+    let file = shared
+        .disk
+        .open(&shared.path(&segment.name), OpenMode::Create)?;
     shared.disk.sync_dir(shared.dir())?;
     Ok(file)
 }
@@ -286,7 +294,9 @@ pub(crate) fn restore_reserve(shared: &Shared, tending: &mut Tending) {
         .open(&shared.path(RESERVE), OpenMode::Create)
         .and_then(|f| f.allocate(tending.reserve_bytes));
     tending.has_reserve = made.is_ok();
-    shared.reserve_missing.store(made.is_err(), Ordering::Relaxed);
+    shared
+        .reserve_missing
+        .store(made.is_err(), Ordering::Relaxed);
     if made.is_err() {
         // A part of it would only take space that others can use.
         let _ = remove(shared, RESERVE);

@@ -155,9 +155,15 @@ impl EntryLog {
 
     // Space.
 
-    /// Whether the next segment could not be made, or a write found no room.
+    /// Whether the next segment could not be made, a write found no room, or the reserve is in use.
     pub(crate) fn is_full(&self) -> bool {
-        self.starved || matches!(self.spare, Spare::Failed(_)) || self.shared.is_write_full()
+        self.starved
+            || matches!(self.spare, Spare::Failed(_))
+            || self.shared.is_write_full()
+            || self
+                .shared
+                .reserve_missing
+                .load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// **Units**: bytes left in the current segment; 0 while it has no file.
@@ -206,12 +212,21 @@ impl EntryLog {
         let urgent = self.places.tables.contains_key(&segment.id);
         let capacity = self.capacity;
         self.preparing += 1;
-        self.shared.push_chore(Chore::Prepare { segment, capacity, recycle, urgent });
+        self.shared.push_chore(Chore::Prepare {
+            segment,
+            capacity,
+            recycle,
+            urgent,
+        });
     }
 
     /// The segment whose file is missing most: one for which records wait, else the next one.
     fn missing_segment(&self) -> Option<Arc<Segment>> {
-        let waiting = self.places.tables.values().find(|t| t.role == SegmentRole::Hot && t.segment.file().is_none());
+        let waiting = self
+            .places
+            .tables
+            .values()
+            .find(|t| t.role == SegmentRole::Hot && t.segment.file().is_none());
         match (waiting, &self.spare) {
             (Some(table), _) => Some(Arc::clone(&table.segment)),
             (None, Spare::Failed(segment)) => Some(Arc::clone(segment)),
@@ -234,7 +249,9 @@ impl EntryLog {
     /// With a file that became free, space need not come from elsewhere. Tells whether it is taken.
     pub(crate) fn probe_with(&mut self, recycle: &str) -> bool {
         let missing = self.missing_segment().filter(|_| self.preparing == 0);
-        missing.map(|segment| self.push_prepare(segment, Some(recycle.to_owned()))).is_some()
+        missing
+            .map(|segment| self.push_prepare(segment, Some(recycle.to_owned())))
+            .is_some()
     }
 
     /// Whether records wait in memory for space.
@@ -247,7 +264,10 @@ impl EntryLog {
         self.preparing = self.preparing.saturating_sub(1);
         if self.places.tables.contains_key(&id) {
             self.starved = !ok;
-            if ok && self.preparing == 0 && let Some(next) = self.missing_segment() {
+            if ok
+                && self.preparing == 0
+                && let Some(next) = self.missing_segment()
+            {
                 self.push_prepare(next, None);
             }
             return;

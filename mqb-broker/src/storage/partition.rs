@@ -408,8 +408,6 @@ impl PartitionLog {
         if self.log.is_full() {
             self.last_probe_ms = self.now_ms;
             self.log.probe_space();
-        } else if self.log.shared.reserve_missing.load(std::sync::atomic::Ordering::Relaxed) {
-            self.last_probe_ms = self.now_ms;
             self.log.shared.push_chore(Chore::Reserve);
         }
     }
@@ -476,7 +474,8 @@ impl PartitionLog {
     }
 
     fn start_checkpoint_if_due(&mut self) {
-        if !self.builder.is_empty() || !matches!(self.checkpoint, CheckpointState::Idle)
+        if !self.builder.is_empty()
+            || !matches!(self.checkpoint, CheckpointState::Idle)
             || self.carry.as_ref().is_some_and(|c| c.busy)
         {
             return;
@@ -487,7 +486,8 @@ impl PartitionLog {
             self.seal_cold();
         }
         // Also once per segment: what the window's files lack stays small enough to be saved on a full disk.
-        let begun = |t: &Table| t.role == SegmentRole::Hot && t.sealed && t.first > self.checkpoint_index;
+        let begun =
+            |t: &Table| t.role == SegmentRole::Hot && t.sealed && t.first > self.checkpoint_index;
         if !self.dead().is_empty() || self.log.places.tables.values().any(begun) {
             self.start_checkpoint();
         }

@@ -171,7 +171,10 @@ impl Checkpoint {
             out.extend_from_slice(&count(segment.settled.chunks().count()));
             out.extend_from_slice(&[0; 4]);
             for (number, chunk) in segment.settled.chunks() {
-                let words = chunk.iter().rposition(|w| *w != 0).map_or(0, |last| last + 1);
+                let words = chunk
+                    .iter()
+                    .rposition(|w| *w != 0)
+                    .map_or(0, |last| last + 1);
                 out.extend_from_slice(&number.to_le_bytes());
                 out.extend_from_slice(&count(words));
                 out.extend(chunk[..words].iter().flat_map(|w| w.to_le_bytes()));
@@ -278,7 +281,11 @@ impl<'a> Rest<'a> {
             let head = self.take(8)?;
             let (number, words) = (field::u32(head, 0), field::u32(head, 4));
             if words as usize > CHUNK_WORDS {
-                return Err(LogError::Field { what: WHAT, field: "words", value: words.into() });
+                return Err(LogError::Field {
+                    what: WHAT,
+                    field: "words",
+                    value: words.into(),
+                });
             }
             let b = self.take(words as usize * 8)?;
             // 4 TiB of file; keeps a bad number from sizing the table of chunks.

@@ -135,12 +135,22 @@ impl EntryHeader {
         sum.update(&entry[ENTRY_HEADER_LEN..]);
         for found in [sum.value(), field::u32(entry, 36)] {
             if found != expected {
-                return Err(LogError::Checksum { what: WHAT, found, expected });
+                return Err(LogError::Checksum {
+                    what: WHAT,
+                    found,
+                    expected,
+                });
             }
         }
         let header = EntryHeader::parse(entry)?;
-        if entry.len() != ENTRY_HEADER_LEN + header.length as usize || !entry.len().is_multiple_of(8) {
-            return Err(LogError::Field { what: WHAT, field: "length", value: entry.len() as u64 });
+        if entry.len() != ENTRY_HEADER_LEN + header.length as usize
+            || !entry.len().is_multiple_of(8)
+        {
+            return Err(LogError::Field {
+                what: WHAT,
+                field: "length",
+                value: entry.len() as u64,
+            });
         }
         Ok(())
     }
