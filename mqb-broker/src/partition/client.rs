@@ -38,12 +38,15 @@ const TURN_BUDGET: Budget = Budget {
 /// Alarms about poison messages are raised at most so often.
 const POISON_ALARM_EVERY: Duration = Duration::from_secs(15);
 
+/// Gives milliseconds since the Unix epoch.
+pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
 /// What a partition is told at its start.
 pub struct PartitionConfig {
     /// Its number.
     pub id: PartitionId,
-    /// Wall clock, milliseconds since the Unix epoch. Read a few times per second.
-    pub wall_clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// Read a few times per second.
+    pub wall_clock: WallClock,
 }
 
 /// A queue that the log's recovery found.
@@ -106,7 +109,7 @@ pub(super) enum Sweep {
 
 /// Wall time without reading a clock for each event.
 struct Wall {
-    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    clock: WallClock,
     anchor_ms: u64,
     at: Monotonic,
 }

@@ -25,7 +25,9 @@ mod outbox;
 mod puts;
 mod queries;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
-pub use client::{Partition, PartitionConfig, PreparedQueue, RecoveredQueue};
+pub use client::{Partition, PartitionConfig, PreparedQueue, RecoveredQueue, WallClock};
 pub use log::{Level, Log, News};
 pub use start::{Started, start, storage_config};

@@ -8,7 +8,7 @@ use mqb_core::config::Config;
 use mqb_dispatcher::{Handle, Placement, ProcessorId, Registrar};
 use mqb_queue::{Counters, RestoredMessage};
 
-use super::client::{Partition, PartitionConfig, PreparedQueue, RecoveredQueue};
+use super::client::{Partition, PartitionConfig, PreparedQueue, RecoveredQueue, WallClock};
 use crate::domain::{PartitionEntry, Registry, RegistryConfig};
 use crate::event::{CLUSTER, Event, PARTITION};
 use crate::storage::{
@@ -54,6 +54,19 @@ pub fn start(
     registrar: &Registrar<Event>,
     progress: &(dyn Fn(RecoveryProgress) + Sync),
 ) -> Result<Started, StorageError> {
+    let wall_clock: WallClock = Arc::new(wall_clock_ms);
+    start_at(config, environment, dir, registrar, progress, &wall_clock)
+}
+
+/// The same by another wall clock.
+pub(super) fn start_at(
+    config: &Arc<Config>,
+    environment: &Environment,
+    dir: &DataDir,
+    registrar: &Registrar<Event>,
+    progress: &(dyn Fn(RecoveryProgress) + Sync),
+    wall_clock: &WallClock,
+) -> Result<Started, StorageError> {
     let opened = open_all(config, environment, dir, progress)?;
     let (mut partitions, mut damage) = (Vec::new(), Vec::new());
     let (mut queue_count, mut message_count) = (0, 0);
@@ -71,7 +84,7 @@ pub fn start(
         let uris = queues.iter().map(|queue| queue.uri().to_owned()).collect();
         let partition = PartitionConfig {
             id: PartitionId(number),
-            wall_clock: Arc::new(wall_clock_ms),
+            wall_clock: Arc::clone(wall_clock),
         };
         let at = Placement::Processor(ProcessorId(number % registrar.processors()), PARTITION);
         let handle = registrar.register(at, move |core, cx| {
