@@ -2,6 +2,7 @@
 //!
 //! Owned by: the partition's processor.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -19,7 +20,13 @@ pub(crate) struct BlockKey {
 struct Cached {
     block: Block,
     live: u32,
+    /// How often it may still be passed over: it was read back and nobody has looked at it yet.
+    chances: Cell<u8>,
 }
+
+/// Rounds of trimming that a block survives between its arrival from disk and the first look at it. Without, a partition
+/// whose neighbours hold the whole budget would read the same block for ever.
+const CHANCES: u8 = 4;
 
 /// See the module.
 pub(crate) struct Cache {
@@ -39,7 +46,9 @@ impl Cache {
     }
 
     pub(crate) fn get(&self, key: BlockKey) -> Option<&Block> {
-        self.blocks.get(&key).map(|c| &c.block)
+        let cached = self.blocks.get(&key)?;
+        cached.chances.set(0);
+        Some(&cached.block)
     }
 
     pub(crate) fn contains(&self, key: BlockKey) -> bool {
@@ -48,11 +57,27 @@ impl Cache {
 
     /// Takes a block of which `live` messages are not settled. One without any is not kept.
     pub(crate) fn insert(&mut self, key: BlockKey, block: Block, live: u32) {
+        self.put(key, block, live, 0);
+    }
+
+    /// The same for one that was read back because somebody waits for it.
+    pub(crate) fn insert_read(&mut self, key: BlockKey, block: Block, live: u32) {
+        self.put(key, block, live, CHANCES);
+    }
+
+    fn put(&mut self, key: BlockKey, block: Block, live: u32, chances: u8) {
         if live == 0 {
             return;
         }
         self.budget.add(block.large_bytes());
-        if let Some(old) = self.blocks.insert(key, Cached { block, live }) {
+        if let Some(old) = self.blocks.insert(
+            key,
+            Cached {
+                block,
+                live,
+                chances: Cell::new(chances),
+            },
+        ) {
             self.budget.sub(old.block.large_bytes());
         } else {
             self.order.push_back(key);
@@ -77,10 +102,20 @@ impl Cache {
 
     /// Lets blocks go while over budget, but none that `keep` still needs here: what is not in its file cannot be read back.
     pub(crate) fn trim(&mut self, keep: impl Fn(BlockKey) -> bool) {
-        while let Some(&front) = self.order.front() {
-            if self.blocks.contains_key(&front) {
+        // Each is looked at once: what is passed over is not met again in this round.
+        for _ in 0..self.order.len() {
+            let Some(&front) = self.order.front() else {
+                break;
+            };
+            if let Some(cached) = self.blocks.get(&front) {
                 if !self.budget.is_over() || keep(front) {
                     break;
+                }
+                let chances = cached.chances.get();
+                if chances > 0 {
+                    cached.chances.set(chances - 1);
+                    self.order.rotate_left(1);
+                    continue;
                 }
                 self.remove(front);
             }
@@ -142,6 +177,24 @@ mod tests {
         assert_eq!(budget.used(), 3000);
         drop(pinned);
         assert_eq!(budget.used(), 2000);
+    }
+
+    #[test]
+    fn a_block_read_back_stays_until_it_was_looked_at_but_not_for_ever() {
+        let budget = MemoryBudget::new(0);
+        let mut cache = Cache::new(Arc::clone(&budget));
+        for frame in 0..2 {
+            cache.insert_read(key(frame), block(&budget, 1000), 1);
+        }
+        cache.trim(|_| false);
+        assert!(cache.contains(key(0)) && cache.contains(key(1)));
+        assert!(cache.get(key(0)).is_some());
+        cache.trim(|_| false);
+        assert!(!cache.contains(key(0)) && cache.contains(key(1)));
+        for _ in 0..CHANCES {
+            cache.trim(|_| false);
+        }
+        assert!(!cache.contains(key(1)), "its reader has gone");
     }
 
     #[test]

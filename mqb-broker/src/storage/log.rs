@@ -622,7 +622,7 @@ impl EntryLog {
                     );
                     let live = live(key.segment, from, to, block.puts())
                         .max(self.whole.remove(&key).into());
-                    self.cache.insert(key, block, live);
+                    self.cache.insert_read(key, block, live);
                 }
                 None => {
                     self.lost.insert(key);

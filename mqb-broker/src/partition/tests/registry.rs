@@ -18,7 +18,11 @@ fn opens_are_refused_as_the_reference_refuses_them() {
     let mut strict = config();
     strict.auto_create = false;
     strict.domains.push(domain("tiny", |config| {
-        (config.max_queues, config.max_consumers, config.max_producers) = (1, 1, 1);
+        (
+            config.max_queues,
+            config.max_consumers,
+            config.max_producers,
+        ) = (1, 1, 1);
     }));
     let mut world = World::new(&dir, strict);
     let peer = world.peer(None);
@@ -29,11 +33,25 @@ fn opens_are_refused_as_the_reference_refuses_them() {
     assert_eq!(refusal(peer.told()), (Category::Refused, -205));
     let late = world.peer(None);
     world.open_counts(&late, "bmq://tiny/q", 1, 0);
-    assert_eq!(refusal(late.told()), (Category::Unknown, -1), "a consumer too many");
+    assert_eq!(
+        refusal(late.told()),
+        (Category::Unknown, -1),
+        "a consumer too many"
+    );
     world.open_counts(&late, "bmq://tiny/q", 0, 1);
-    assert_eq!(refusal(late.told()), (Category::Unknown, -1), "a producer too many");
-    let QueryAnswer::Partitions(reports) = world.ask(QueryRequest::Partitions) else { panic!() };
-    assert_eq!(reports.iter().map(|report| report.sessions).sum::<u64>(), 1, "a refused open leaves nothing behind");
+    assert_eq!(
+        refusal(late.told()),
+        (Category::Unknown, -1),
+        "a producer too many"
+    );
+    let QueryAnswer::Partitions(reports) = world.ask(QueryRequest::Partitions) else {
+        panic!()
+    };
+    assert_eq!(
+        reports.iter().map(|report| report.sessions).sum::<u64>(),
+        1,
+        "a refused open leaves nothing behind"
+    );
 }
 
 #[test]
@@ -46,7 +64,11 @@ fn domains_made_on_first_use_are_capped() {
     world.open_counts(&peer, "bmq://a/q", 0, 1);
     world.open_counts(&peer, "bmq://b/q", 0, 1);
     world.settle();
-    assert!(peer.told().iter().all(|told| matches!(told, Told::Opened(_, Ok(())))));
+    assert!(
+        peer.told()
+            .iter()
+            .all(|told| matches!(told, Told::Opened(_, Ok(()))))
+    );
     world.open_counts(&peer, "bmq://c/q", 0, 1);
     assert_eq!(refusal(peer.told()), (Category::Refused, 0));
     world.open_counts(&peer, "bmq://a/q2", 0, 1);
@@ -60,7 +82,10 @@ fn queues_spread_over_partitions_and_stay_where_they_are() {
     let mut world = World::new(&dir, config());
     let places = |world: &mut World| -> Vec<(String, u16)> {
         match world.ask(QueryRequest::Queues { domain: None }) {
-            QueryAnswer::Queues(queues) => queues.into_iter().map(|queue| (queue.uri, queue.partition)).collect(),
+            QueryAnswer::Queues(queues) => queues
+                .into_iter()
+                .map(|queue| (queue.uri, queue.partition))
+                .collect(),
             other => panic!("{other:?}"),
         }
     };
@@ -70,13 +95,21 @@ fn queues_spread_over_partitions_and_stay_where_they_are() {
     }
     let before = places(&mut world);
     assert_eq!(before.len(), 10);
-    assert_eq!(before.iter().filter(|(_, partition)| *partition == 0).count(), 5);
+    assert_eq!(
+        before
+            .iter()
+            .filter(|(_, partition)| *partition == 0)
+            .count(),
+        5
+    );
     assert!(before.is_sorted());
     let mut world = world.restart(&dir);
     let peer = world.peer(None);
     world.open(&peer, "bmq://sync/q3");
     assert_eq!(places(&mut world), before);
-    let QueryAnswer::Domains(domains) = world.ask(QueryRequest::Domains) else { panic!() };
+    let QueryAnswer::Domains(domains) = world.ask(QueryRequest::Domains) else {
+        panic!()
+    };
     assert_eq!(domains, ["sync"]);
 }
 
@@ -84,16 +117,27 @@ fn queues_spread_over_partitions_and_stay_where_they_are() {
 fn a_reconnect_supersedes_the_older_connection_and_only_that() {
     let dir = tempfile::tempdir().unwrap();
     let mut world = World::new(&dir, config());
-    let (one, stranger, two) = (world.peer(Some("me")), world.peer(Some("you")), world.peer(Some("me")));
+    let (one, stranger, two) = (
+        world.peer(Some("me")),
+        world.peer(Some("you")),
+        world.peer(Some("me")),
+    );
     let nobody = world.peer(None);
     assert_eq!(one.told(), [Told::Superseded(two.session.0)]);
     // The older one's end does not take the newer one's place.
-    world.started.registry.post(Event::SessionDown { session: one.session });
+    world.started.registry.post(Event::SessionDown {
+        session: one.session,
+    });
     let three = world.peer(Some("me"));
     assert_eq!(two.told(), [Told::Superseded(three.session.0)]);
-    world.started.registry.post(Event::SessionDown { session: three.session });
+    world.started.registry.post(Event::SessionDown {
+        session: three.session,
+    });
     world.peer(Some("me"));
-    assert_eq!((three.told(), stranger.told(), nobody.told()), (vec![], vec![], vec![]));
+    assert_eq!(
+        (three.told(), stranger.told(), nobody.told()),
+        (vec![], vec![], vec![])
+    );
 }
 
 #[test]
@@ -103,7 +147,9 @@ fn sessions_learn_of_a_lost_partition_and_its_queues_are_refused() {
     let peer = world.peer(None);
     world.open(&peer, "bmq://sync/q");
     let partition = peer.partitions().remove(0);
-    world.started.registry.post(Event::PartitionLost { partition: partition.clone() });
+    world.started.registry.post(Event::PartitionLost {
+        partition: partition.clone(),
+    });
     world.run();
     assert_eq!(peer.told(), [Told::Lost]);
     world.open_counts(&peer, "bmq://sync/q", 1, 0);
@@ -125,23 +171,52 @@ fn operators_look_into_queues_and_purge_them() {
     world.settle();
     peer.told();
     let report = world.report(&uri);
-    assert_eq!((report.messages, report.bytes, report.unconfirmed), (10_000, 100_000, 3));
-    assert_eq!((report.producers, report.consumers, report.durability), (1, 1, "sync"));
-    match world.ask(QueryRequest::Messages { uri: uri.clone(), skip: 9_998, count: 100 }) {
+    assert_eq!(
+        (report.messages, report.bytes, report.unconfirmed),
+        (10_000, 100_000, 3)
+    );
+    assert_eq!(
+        (report.producers, report.consumers, report.durability),
+        (1, 1, "sync")
+    );
+    match world.ask(QueryRequest::Messages {
+        uri: uri.clone(),
+        skip: 9_998,
+        count: 100,
+    }) {
         QueryAnswer::Messages(messages) => {
             let guids: Vec<_> = messages.iter().map(|message| message.guid).collect();
-            assert_eq!(guids, [super::world::guid(9_999), super::world::guid(10_000)]);
+            assert_eq!(
+                guids,
+                [super::world::guid(9_999), super::world::guid(10_000)]
+            );
         }
         other => panic!("{other:?}"),
     }
-    match world.ask(QueryRequest::Purge { uri: uri.clone(), app_id: None }) {
-        QueryAnswer::Purged { messages: 10_000, bytes: 100_000 } => {}
+    match world.ask(QueryRequest::Purge {
+        uri: uri.clone(),
+        app_id: None,
+    }) {
+        QueryAnswer::Purged {
+            messages: 10_000,
+            bytes: 100_000,
+        } => {}
         other => panic!("{other:?}"),
     }
     world.put(&mut peer, &[20_000]);
     world.settle();
     let report = world.report(&uri);
-    assert_eq!((report.messages, report.purged, report.stored, report.unconfirmed), (1, 10_000, 10_001, 1));
-    let unknown = world.ask(QueryRequest::Queue { uri: "bmq://sync/none".into() });
+    assert_eq!(
+        (
+            report.messages,
+            report.purged,
+            report.stored,
+            report.unconfirmed
+        ),
+        (1, 10_000, 10_001, 1)
+    );
+    let unknown = world.ask(QueryRequest::Queue {
+        uri: "bmq://sync/none".into(),
+    });
     assert!(matches!(unknown, QueryAnswer::Refused(_)));
 }

@@ -73,7 +73,9 @@ struct Soak {
 
 impl Soak {
     fn world(&mut self) -> &mut World {
-        self.world.as_mut().expect("between restarts there is a world")
+        self.world
+            .as_mut()
+            .expect("between restarts there is a world")
     }
 
     /// Reads what peers were told.
@@ -83,12 +85,27 @@ impl Soak {
                 match told {
                     Told::Ack(n, AckStatus::Success) => {
                         active.waits.remove(&n);
-                        self.books.acked.entry(active.uri.clone()).or_default().insert(n);
+                        self.books
+                            .acked
+                            .entry(active.uri.clone())
+                            .or_default()
+                            .insert(n);
                     }
-                    Told::Push { n, subscription, .. } => {
-                        assert_eq!(subscription, active.subscription, "a message under a subscription that does not hold");
-                        assert!(!self.books.safe.contains(&n), "{n} came back after its confirm was safe");
-                        assert!(!active.held.contains(&n), "{n} was given twice to one consumer that holds it");
+                    Told::Push {
+                        n, subscription, ..
+                    } => {
+                        assert_eq!(
+                            subscription, active.subscription,
+                            "a message under a subscription that does not hold"
+                        );
+                        assert!(
+                            !self.books.safe.contains(&n),
+                            "{n} came back after its confirm was safe"
+                        );
+                        assert!(
+                            !active.held.contains(&n),
+                            "{n} was given twice to one consumer that holds it"
+                        );
                         active.held.push(n);
                     }
                     other => panic!("{other:?}"),
@@ -110,26 +127,53 @@ impl Soak {
         assert_eq!(told.next(), Some(Told::Configured(call, Ok(()))));
         let mut held = Vec::new();
         for told in told {
-            let Told::Push { n, .. } = told else { panic!("{told:?}") };
-            assert!(!self.books.safe.contains(&n), "{n} came back after its confirm was safe");
+            let Told::Push { n, .. } = told else {
+                panic!("{told:?}")
+            };
+            assert!(
+                !self.books.safe.contains(&n),
+                "{n} came back after its confirm was safe"
+            );
             held.push(n);
         }
-        self.active.insert(slot, Active { peer, uri, held, waits: BTreeSet::new(), subscription: 1 });
+        self.active.insert(
+            slot,
+            Active {
+                peer,
+                uri,
+                held,
+                waits: BTreeSet::new(),
+                subscription: 1,
+            },
+        );
         self.listen();
     }
 
     /// Waits for the last answers of a peer that goes. `answer` is the last of them.
-    fn farewell(&mut self, mut active: Active, confirmed: Vec<u128>, is_last: impl Fn(&Told) -> bool) {
+    fn farewell(
+        &mut self,
+        mut active: Active,
+        confirmed: Vec<u128>,
+        is_last: impl Fn(&Told) -> bool,
+    ) {
         self.world().settle();
         let told = active.peer.told();
         assert!(told.last().is_some_and(is_last), "{told:?}");
         for told in told {
             if let Told::Ack(n, AckStatus::Success) = told {
                 active.waits.remove(&n);
-                self.books.acked.entry(active.uri.clone()).or_default().insert(n);
+                self.books
+                    .acked
+                    .entry(active.uri.clone())
+                    .or_default()
+                    .insert(n);
             }
         }
-        assert_eq!(active.waits, BTreeSet::new(), "every PUT is answered before the end");
+        assert_eq!(
+            active.waits,
+            BTreeSet::new(),
+            "every PUT is answered before the end"
+        );
         assert_eq!(active.peer.released(), active.peer.charged);
         self.books.safe.extend(confirmed);
     }
@@ -139,7 +183,9 @@ impl Soak {
             Op::Come { slot, uri, window } => self.come(slot, uri, window),
             Op::Put { slot, count, again } => self.put(slot, count, again),
             Op::Confirm { slot, count } => {
-                let Some(mut active) = self.active.remove(&slot) else { return };
+                let Some(mut active) = self.active.remove(&slot) else {
+                    return;
+                };
                 let count = active.held.len().min(count.into());
                 let numbers: Vec<u128> = active.held.drain(..count).collect();
                 self.books.confirmed.extend(&numbers);
@@ -147,11 +193,15 @@ impl Soak {
                 self.active.insert(slot, active);
             }
             Op::Reconfigure { slot, window } => {
-                let Some(active) = self.active.remove(&slot) else { return };
+                let Some(active) = self.active.remove(&slot) else {
+                    return;
+                };
                 self.reconfigure(slot, active, window);
             }
             Op::Close { slot } => {
-                let Some(active) = self.active.remove(&slot) else { return };
+                let Some(active) = self.active.remove(&slot) else {
+                    return;
+                };
                 let confirmed = self.books.confirmed.iter().copied().collect();
                 let call = self.world().close(&active.peer);
                 let _ = active.peer.partitions();
@@ -160,11 +210,16 @@ impl Soak {
                 let partitions = active.peer.partitions();
                 self.farewell(active, confirmed, ends);
                 for partition in partitions {
-                    partition.post(crate::event::Event::SessionEnded { session, graceful: true });
+                    partition.post(crate::event::Event::SessionEnded {
+                        session,
+                        graceful: true,
+                    });
                 }
             }
             Op::Vanish { slot, graceful } => {
-                let Some(active) = self.active.remove(&slot) else { return };
+                let Some(active) = self.active.remove(&slot) else {
+                    return;
+                };
                 let confirmed = self.books.confirmed.iter().copied().collect();
                 self.world().end(&active.peer, graceful);
                 self.farewell(active, confirmed, |told| *told == Told::Gone);
@@ -177,7 +232,10 @@ impl Soak {
             Op::Kill => {
                 self.listen();
                 self.active.clear();
-                let world = self.world.take().expect("between restarts there is a world");
+                let world = self
+                    .world
+                    .take()
+                    .expect("between restarts there is a world");
                 self.world = Some(world.restart(&self.dir));
             }
         }
@@ -185,11 +243,15 @@ impl Soak {
     }
 
     fn put(&mut self, slot: u8, count: u8, again: bool) {
-        let Some(mut active) = self.active.remove(&slot) else { return };
+        let Some(mut active) = self.active.remove(&slot) else {
+            return;
+        };
         let numbers: Vec<u128> = match again {
             // Something that is on its way: one ACK for both.
             true => active.waits.iter().copied().take(count.into()).collect(),
-            false => (0..u128::from(count)).map(|n| self.books.next + 1 + n).collect(),
+            false => (0..u128::from(count))
+                .map(|n| self.books.next + 1 + n)
+                .collect(),
         };
         if !again {
             self.books.next += u128::from(count);
@@ -201,20 +263,28 @@ impl Soak {
 
     fn reconfigure(&mut self, slot: u8, mut active: Active, window: u8) {
         let next = active.subscription + 1;
-        let call = self.world().configure(&active.peer, Some((next, window.into())));
+        let call = self
+            .world()
+            .configure(&active.peer, Some((next, window.into())));
         for told in active.peer.told() {
             match told {
                 Told::Configured(answered, Ok(())) => {
                     assert_eq!(answered, call);
                     active.subscription = next;
                 }
-                Told::Push { n, subscription, .. } => {
+                Told::Push {
+                    n, subscription, ..
+                } => {
                     assert_eq!(subscription, active.subscription);
                     active.held.push(n);
                 }
                 Told::Ack(n, AckStatus::Success) => {
                     active.waits.remove(&n);
-                    self.books.acked.entry(active.uri.clone()).or_default().insert(n);
+                    self.books
+                        .acked
+                        .entry(active.uri.clone())
+                        .or_default()
+                        .insert(n);
                 }
                 other => panic!("{other:?}"),
             }
@@ -226,7 +296,10 @@ impl Soak {
     /// Everything that is left comes out, once, and the books agree.
     fn drain(&mut self) {
         for slot in 0..4 {
-            self.apply(&Op::Vanish { slot, graceful: true });
+            self.apply(&Op::Vanish {
+                slot,
+                graceful: true,
+            });
         }
         for number in 0..6 {
             self.come(0, number, 19);
@@ -241,21 +314,47 @@ impl Soak {
                         acked.remove(&n);
                     }
                 }
-                self.apply(&Op::Confirm { slot: 0, count: u8::MAX });
+                self.apply(&Op::Confirm {
+                    slot: 0,
+                    count: u8::MAX,
+                });
             }
-            self.apply(&Op::Vanish { slot: 0, graceful: true });
+            self.apply(&Op::Vanish {
+                slot: 0,
+                graceful: true,
+            });
         }
         for (uri, acked) in &self.books.acked {
             let lost: Vec<_> = acked.difference(&self.books.confirmed).collect();
-            assert!(lost.is_empty(), "{uri}: acknowledged, never confirmed, and gone: {lost:?}");
+            assert!(
+                lost.is_empty(),
+                "{uri}: acknowledged, never confirmed, and gone: {lost:?}"
+            );
         }
-        let QueryAnswer::Queues(queues) = self.world().ask(QueryRequest::Queues { domain: None }) else { panic!() };
+        let QueryAnswer::Queues(queues) = self.world().ask(QueryRequest::Queues { domain: None })
+        else {
+            panic!()
+        };
         for queue in queues {
-            assert_eq!((queue.messages, queue.bytes, queue.unconfirmed), (0, 0, 0), "{}", queue.uri);
-            assert_eq!(queue.stored, queue.confirmed + queue.expired + queue.purged + queue.removed);
+            assert_eq!(
+                (queue.messages, queue.bytes, queue.unconfirmed),
+                (0, 0, 0),
+                "{}",
+                queue.uri
+            );
+            assert_eq!(
+                queue.stored,
+                queue.confirmed + queue.expired + queue.purged + queue.removed
+            );
         }
-        let QueryAnswer::Partitions(reports) = self.world().ask(QueryRequest::Partitions) else { panic!() };
-        assert!(reports.iter().all(|report| report.sessions == 0 && report.pending_acks == 0));
+        let QueryAnswer::Partitions(reports) = self.world().ask(QueryRequest::Partitions) else {
+            panic!()
+        };
+        assert!(
+            reports
+                .iter()
+                .all(|report| report.sessions == 0 && report.pending_acks == 0)
+        );
     }
 }
 

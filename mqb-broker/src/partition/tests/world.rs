@@ -15,14 +15,21 @@ use tempfile::TempDir;
 
 use super::super::start::{Started, start_at};
 use crate::event::*;
-use crate::storage::{DataDir, Disk, DiskFile, Duty, Environment, Helpers, MemoryBudget, NodeId, OpenMode, RealDisk};
+use crate::storage::{
+    DataDir, Disk, DiskFile, Duty, Environment, Helpers, MemoryBudget, NodeId, OpenMode, RealDisk,
+};
 
 /// What a peer was told.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Told {
     Opened(u64, Result<(), Refusal>),
     Ack(u128, AckStatus),
-    Push { n: u128, subscription: u32, out_of_order: bool, len: usize },
+    Push {
+        n: u128,
+        subscription: u32,
+        out_of_order: bool,
+        len: usize,
+    },
     Configured(u64, Result<(), Refusal>),
     Closed(u64, Result<(), Refusal>),
     Gone,
@@ -72,18 +79,34 @@ impl Client<Event> for Probe {
             }
             Event::Acks(batch) => {
                 seen.released += batch.released_bytes;
-                seen.told.extend(batch.acks.iter().map(|ack| Told::Ack(number(&ack.guid), ack.status)));
+                seen.told.extend(
+                    batch
+                        .acks
+                        .iter()
+                        .map(|ack| Told::Ack(number(&ack.guid), ack.status)),
+                );
             }
             Event::Pushes(batch) => {
                 for push in &batch.pushes {
-                    let data = &batch.chunks[usize::from(push.chunk)][push.data.start as usize..push.data.end as usize];
+                    let data = &batch.chunks[usize::from(push.chunk)]
+                        [push.data.start as usize..push.data.end as usize];
                     let n = number(&push.guid);
-                    assert!(data.iter().all(|&byte| byte == n as u8), "the data of another message");
+                    assert!(
+                        data.iter().all(|&byte| byte == n as u8),
+                        "the data of another message"
+                    );
                     let (subscription, out_of_order) = (push.subscription.0, push.out_of_order);
-                    seen.told.push(Told::Push { n, subscription, out_of_order, len: data.len() });
+                    seen.told.push(Told::Push {
+                        n,
+                        subscription,
+                        out_of_order,
+                        len: data.len(),
+                    });
                 }
             }
-            Event::Configured(answer) => seen.told.push(Told::Configured(answer.call, answer.result)),
+            Event::Configured(answer) => {
+                seen.told.push(Told::Configured(answer.call, answer.result))
+            }
             Event::Closed(answer) => seen.told.push(Told::Closed(answer.call, answer.result)),
             Event::SessionGone { .. } => seen.told.push(Told::Gone),
             Event::Superseded { by } => seen.told.push(Told::Superseded(by.0)),
@@ -100,7 +123,12 @@ impl Peer {
     }
 
     pub(super) fn queue(&self) -> Handle<Event> {
-        self.seen.lock().unwrap().queue.clone().expect("a queue was opened")
+        self.seen
+            .lock()
+            .unwrap()
+            .queue
+            .clone()
+            .expect("a queue was opened")
     }
 
     pub(super) fn partitions(&self) -> Vec<Handle<Event>> {
@@ -140,7 +168,10 @@ impl Disk for FaultyDisk {
         RealDisk.list(dir)
     }
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(FaultyFile(RealDisk.open(path, mode)?, Arc::clone(&self.0))))
+        Ok(Arc::new(FaultyFile(
+            RealDisk.open(path, mode)?,
+            Arc::clone(&self.0),
+        )))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         RealDisk.rename(from, to)
@@ -155,7 +186,11 @@ impl Disk for FaultyDisk {
         RealDisk.lock(path)
     }
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
-        if self.0.full.load(Ordering::Relaxed) { Ok(0) } else { RealDisk.free_bytes(dir) }
+        if self.0.full.load(Ordering::Relaxed) {
+            Ok(0)
+        } else {
+            RealDisk.free_bytes(dir)
+        }
     }
 }
 
@@ -167,7 +202,11 @@ impl DiskFile for FaultyFile {
         self.0.write_at(bufs, offset)
     }
     fn sync_data(&self) -> io::Result<()> {
-        if self.1.sync.load(Ordering::Relaxed) { Err(io::Error::other("broken")) } else { self.0.sync_data() }
+        if self.1.sync.load(Ordering::Relaxed) {
+            Err(io::Error::other("broken"))
+        } else {
+            self.0.sync_data()
+        }
     }
     fn allocate(&self, len: u64) -> io::Result<()> {
         match self.1.full.load(Ordering::Relaxed) {
@@ -198,7 +237,10 @@ pub(super) struct World {
 pub(super) fn domain(name: &str, change: impl FnOnce(&mut DomainConfig)) -> DomainRule {
     let mut config = DomainConfig::default();
     change(&mut config);
-    DomainRule { name: NamePattern::parse(name).unwrap(), config }
+    DomainRule {
+        name: NamePattern::parse(name).unwrap(),
+        config,
+    }
 }
 
 /// Domains `sync`, `flush` and `memory`, two partitions, small segments.
@@ -224,13 +266,31 @@ impl World {
             budget: MemoryBudget::new(128 << 10),
         };
         let partitions = config.storage.partitions;
-        let data_dir = DataDir::open(&environment.disk, dir.path(), partitions, || NodeId(1)).unwrap();
+        let data_dir =
+            DataDir::open(&environment.disk, dir.path(), partitions, || NodeId(1)).unwrap();
         let clock = Arc::clone(manual.clock());
-        let wall_clock: super::super::WallClock = Arc::new(move || 1_700_000_000_000 + mqb_dispatcher::Clock::now(&*clock).as_millis());
+        let wall_clock: super::super::WallClock =
+            Arc::new(move || 1_700_000_000_000 + mqb_dispatcher::Clock::now(&*clock).as_millis());
         let config = Arc::new(config);
-        let started =
-            start_at(&config, &environment, &data_dir, &manual.registrar(), &|_| {}, &wall_clock).unwrap();
-        let mut world = Self { manual, environment, started, faults, config, _data_dir: data_dir, sessions: 0, call: 0 };
+        let started = start_at(
+            &config,
+            &environment,
+            &data_dir,
+            &manual.registrar(),
+            &|_| {},
+            &wall_clock,
+        )
+        .unwrap();
+        let mut world = Self {
+            manual,
+            environment,
+            started,
+            faults,
+            config,
+            _data_dir: data_dir,
+            sessions: 0,
+            call: 0,
+        };
         world.settle();
         world
     }
@@ -258,7 +318,10 @@ impl World {
         loop {
             self.run();
             let duties = [Duty::Write, Duty::Sync, Duty::Read, Duty::Tend];
-            if !duties.into_iter().any(|duty| self.environment.helpers.step(duty)) {
+            if !duties
+                .into_iter()
+                .any(|duty| self.environment.helpers.step(duty))
+            {
                 return;
             }
         }
@@ -279,18 +342,34 @@ impl World {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let at = Placement::Processor(ProcessorId((self.sessions % 2) as u16), SESSION);
         let shared = Arc::clone(&seen);
-        let handle = self.manual.registrar().register(at, move |core, _| Box::new(Probe { core, seen: shared }));
-        self.started.registry.post(Event::SessionUp(Box::new(SessionUp {
-            session,
-            handle: handle.clone(),
-            identity: identity.map(Into::into),
-            description: "test".into(),
-        })));
+        let handle = self
+            .manual
+            .registrar()
+            .register(at, move |core, _| Box::new(Probe { core, seen: shared }));
+        self.started
+            .registry
+            .post(Event::SessionUp(Box::new(SessionUp {
+                session,
+                handle: handle.clone(),
+                identity: identity.map(Into::into),
+                description: "test".into(),
+            })));
         self.run();
-        Peer { session, handle, seen, charged: 0 }
+        Peer {
+            session,
+            handle,
+            seen,
+            charged: 0,
+        }
     }
 
-    pub(super) fn open_counts(&mut self, peer: &Peer, uri: &str, read_count: u32, write_count: u32) -> u64 {
+    pub(super) fn open_counts(
+        &mut self,
+        peer: &Peer,
+        uri: &str,
+        read_count: u32,
+        write_count: u32,
+    ) -> u64 {
         self.call += 1;
         self.started.registry.post(Event::Open(Box::new(OpenCall {
             session: peer.session,
@@ -351,9 +430,20 @@ impl World {
             let start = frames.len() as u32;
             frames.resize(frames.len() + len, n as u8);
             let data = start..frames.len() as u32;
-            puts.push(PutItem { guid: guid(n), correlation: 0, ack: true, format: DataFormat(0), data });
+            puts.push(PutItem {
+                guid: guid(n),
+                correlation: 0,
+                ack: true,
+                format: DataFormat(0),
+                data,
+            });
         }
-        let batch = PutBatch { session: peer.session, queue: QUEUE_NUMBER, frames: Bytes::from(frames), puts };
+        let batch = PutBatch {
+            session: peer.session,
+            queue: QUEUE_NUMBER,
+            frames: Bytes::from(frames),
+            puts,
+        };
         peer.charged += batch.charge();
         peer.queue().post(Event::Puts(Box::new(batch)));
         self.run();
@@ -365,14 +455,23 @@ impl World {
 
     pub(super) fn confirm(&mut self, peer: &Peer, numbers: &[u128]) {
         let confirms = numbers.iter().map(|&n| (SubId(0), guid(n))).collect();
-        let batch = ConfirmBatch { session: peer.session, queue: QUEUE_NUMBER, confirms };
+        let batch = ConfirmBatch {
+            session: peer.session,
+            queue: QUEUE_NUMBER,
+            confirms,
+        };
         peer.queue().post(Event::Confirms(Box::new(batch)));
         self.run();
     }
 
     pub(super) fn close(&mut self, peer: &Peer) -> u64 {
         self.call += 1;
-        let call = CloseCall { session: peer.session, queue: QUEUE_NUMBER, call: self.call, scope: CloseScope::Queue };
+        let call = CloseCall {
+            session: peer.session,
+            queue: QUEUE_NUMBER,
+            call: self.call,
+            scope: CloseScope::Queue,
+        };
         peer.queue().post(Event::Close(Box::new(call)));
         self.run();
         self.call
@@ -380,9 +479,14 @@ impl World {
 
     pub(super) fn end(&mut self, peer: &Peer, graceful: bool) {
         for partition in peer.partitions() {
-            partition.post(Event::SessionEnded { session: peer.session, graceful });
+            partition.post(Event::SessionEnded {
+                session: peer.session,
+                graceful,
+            });
         }
-        self.started.registry.post(Event::SessionDown { session: peer.session });
+        self.started.registry.post(Event::SessionDown {
+            session: peer.session,
+        });
         self.run();
     }
 
@@ -390,9 +494,15 @@ impl World {
         let answer = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&answer);
         let reply = Box::new(move |answer| *slot.lock().unwrap() = Some(answer));
-        self.started.registry.post(Event::Query(Box::new(Query { request, reply })));
+        self.started
+            .registry
+            .post(Event::Query(Box::new(Query { request, reply })));
         self.settle();
-        answer.lock().unwrap().take().expect("every question is answered")
+        answer
+            .lock()
+            .unwrap()
+            .take()
+            .expect("every question is answered")
     }
 
     pub(super) fn report(&mut self, uri: &str) -> QueueReport {
