@@ -408,7 +408,7 @@ impl<E: Send + 'static> Processor<E> {
             .event_kind
             .map_or(EventKind::default(), |kind| kind(&event));
         let activity = Activity::Event(kind);
-        match self.state.slot(to).map(|slot| slot.tenant) {
+        let delivered = match self.state.slot(to).map(|slot| slot.tenant) {
             Some(Tenant::Client) => {
                 self.call(activity, to, |client, cx| client.on_event(cx, event))
             }
@@ -417,10 +417,11 @@ impl<E: Send + 'static> Processor<E> {
             }
             _ => {
                 self.begin(activity, NO_SLOT);
-                self.counts.stale_drops += 1;
-                return;
+                drop(event);
+                false
             }
         };
+        self.counts.stale_drops += u64::from(!delivered);
     }
 
     #[inline]

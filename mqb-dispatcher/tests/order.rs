@@ -50,7 +50,7 @@ impl Client<Stamped> for Probe {
             };
             self.relayed += 1;
             // By turns through `Cx` and past it: the order must hold all the same.
-            if self.relayed % 2 == 0 {
+            if self.relayed.is_multiple_of(2) {
                 cx.post(&to, copy)
             } else {
                 to.post(copy)
