@@ -1,20 +1,11 @@
-//! A TCP echo service: one client per connection, placed where the fewest are.
-//!
-//! ```sh
-//! cargo run -p mqb-dispatcher --example echo -- 127.0.0.1:7000
-//! ```
-//!
-//! Prints the address it listens on; `quit` on standard input (or its end) stops it in order.
+//! A TCP echo service: one client per connection, placed where the fewest are. Prints its address; `quit` stops it.
+//! Try: `cargo run -p mqb-dispatcher --example echo -- 127.0.0.1:7000`
 
 use std::io::{self, BufRead, Read, Write};
 use std::time::Duration;
 
-use mqb_dispatcher::mio::Interest;
-use mqb_dispatcher::mio::net::{TcpListener, TcpStream};
-use mqb_dispatcher::{
-    Client, ClientCore, ClientKind, Cx, Dispatcher, DispatcherConfig, Hooks, IoToken, Placement,
-    Readiness,
-};
+use mqb_dispatcher::mio::{Interest, net::TcpListener, net::TcpStream};
+use mqb_dispatcher::*;
 
 const LISTENER: ClientKind = ClientKind::new(0, "listener");
 const CONNECTION: ClientKind = ClientKind::new(1, "connection");
@@ -41,20 +32,20 @@ impl Client<Event> for Listener {
     fn on_ready(&mut self, cx: &mut Cx<'_, Event>, _: IoToken, _: Readiness) {
         // Edge-triggered: until it would block.
         while let Ok((mut socket, _)) = self.socket.accept() {
-            cx.registrar()
-                .register(Placement::LeastLoaded(CONNECTION), |core, cx| {
-                    let both = Interest::READABLE | Interest::WRITABLE;
-                    if cx.register_io(&mut socket, both).is_err() {
-                        cx.unregister_self();
-                    }
-                    cx.schedule(SILENCE_MAX);
-                    Box::new(Connection {
-                        core,
-                        socket,
-                        pending: Vec::new(),
-                        heard: true,
-                    })
-                });
+            let place = Placement::LeastLoaded(CONNECTION);
+            cx.registrar().register(place, |core, cx| {
+                let both = Interest::READABLE | Interest::WRITABLE;
+                if cx.register_io(&mut socket, both).is_err() {
+                    cx.unregister_self();
+                }
+                cx.schedule(SILENCE_MAX);
+                Box::new(Connection {
+                    core,
+                    socket,
+                    pending: vec![],
+                    heard: true,
+                })
+            });
         }
     }
 }
@@ -102,33 +93,29 @@ impl Client<Event> for Connection {
         }
     }
 
-    fn on_timer(&mut self, cx: &mut Cx<'_, Event>, _: mqb_dispatcher::TimerId) {
-        match std::mem::take(&mut self.heard) {
-            true => drop(cx.schedule(SILENCE_MAX)),
-            false => cx.unregister_self(),
+    fn on_timer(&mut self, cx: &mut Cx<'_, Event>, _: TimerId) {
+        if std::mem::take(&mut self.heard) {
+            cx.schedule(SILENCE_MAX);
+        } else {
+            cx.unregister_self();
         }
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "127.0.0.1:7000".into());
-    let mut socket = TcpListener::bind(address.parse()?)?;
+    let address = std::env::args().nth(1);
+    let address = address.as_deref().unwrap_or("127.0.0.1:7000").parse()?;
+    let mut socket = TcpListener::bind(address)?;
     println!("listening on {}", socket.local_addr()?);
     let dispatcher = Dispatcher::start(DispatcherConfig::default(), Hooks::default())?;
-    dispatcher
-        .registrar()
-        .register(Placement::LeastLoaded(LISTENER), |core, cx| {
-            cx.register_io(&mut socket, Interest::READABLE)
-                .expect("a listening socket can be watched");
-            Box::new(Listener { core, socket })
-        });
-    io::stdin()
-        .lock()
-        .lines()
-        .map_while(Result::ok)
-        .find(|line| line == "quit");
+    let place = Placement::LeastLoaded(LISTENER);
+    dispatcher.registrar().register(place, |core, cx| {
+        let watched = cx.register_io(&mut socket, Interest::READABLE);
+        watched.expect("a listening socket can be watched");
+        Box::new(Listener { core, socket })
+    });
+    let mut lines = io::stdin().lock().lines().map_while(Result::ok);
+    lines.find(|line| line == "quit");
     dispatcher.stop(Duration::from_secs(5))?;
     Ok(())
 }

@@ -12,6 +12,9 @@ use crate::tag::{Address, ProcessorId, ThreadTag};
 use crate::watermark::Level;
 
 /// The address of a client or of a member. Outlives it: what is sent after it has gone is dropped and counted.
+///
+/// **Cost** of a clone: an atomic increment of a counter that all handles of the dispatcher share. Fine per client or batch, a
+/// bottleneck if done per event on several cores.
 pub struct Handle<E: Send + 'static> {
     group: Arc<Group<E>>,
     thread: ThreadTag,

@@ -114,6 +114,8 @@ mod tag;
 pub mod watermark;
 
 #[cfg(not(mqb_loom))]
+mod budget;
+#[cfg(not(mqb_loom))]
 mod client;
 #[cfg(not(mqb_loom))]
 mod clock;

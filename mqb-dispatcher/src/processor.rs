@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 
+use crate::budget::{Budget, Timed};
 use crate::client::{Client, Cx, MemberId, Pressure};
 use crate::clock::Monotonic;
 use crate::config::{Activity, EventKind, PanicReport};
@@ -30,10 +31,6 @@ use crate::watermark::Level;
 
 /// Own posts run before the inbox's next event, but after so many of them the inbox has its turn: neither starves.
 const LOCAL_RUN: u32 = 8;
-/// The clock is read after as many events at most; fewer if they are slow.
-const STRIDE_MAX: u64 = 64;
-/// So many events after the start of a turn the clock is read first.
-const STRIDE_FIRST: u64 = 16;
 /// Every so many turns the first handler is timed on its own.
 const SAMPLE_TURNS: u64 = 8;
 
@@ -85,16 +82,6 @@ pub(crate) struct Processor<E: Send + 'static> {
     stops: VecDeque<Address>,
     /// Readiness that this turn has yet to deliver; what handlers ask to see again is for the next.
     ready_due: usize,
-}
-
-/// How far the events of one turn may go.
-#[derive(Default)]
-struct Budget {
-    events: u64,
-    until: Monotonic,
-    checked_at: u64,
-    checked: Monotonic,
-    next_check: u64,
 }
 
 const NOBODY: Address = Address {
@@ -165,11 +152,7 @@ impl<E: Send + 'static> Processor<E> {
         self.left = 0;
         self.ready_due = self.state.ready.len();
         let sample = self.counters.published.turns().is_multiple_of(SAMPLE_TURNS);
-        self.budget.start(
-            now,
-            &self.group.config,
-            if sample { 1 } else { STRIDE_FIRST },
-        );
+        self.budget.start(now, &self.group.config, sample);
         self.take_inbox();
 
         if self.has_pressure_news() {
@@ -183,6 +166,7 @@ impl<E: Send + 'static> Processor<E> {
             self.guarded(Self::run_ready);
         }
         if self.has_own_posts() {
+            self.budget.resume(self.counts.events);
             self.guarded(Self::run_events);
         }
         if !self.state.flush.is_empty() {
@@ -375,7 +359,7 @@ impl<E: Send + 'static> Processor<E> {
                 Item::Control(control) => self.control(*control),
             }
             self.counts.events += 1;
-            if self.counts.events >= self.budget.next_check {
+            if self.budget.is_check_due(self.counts.events) {
                 self.check_time();
             }
         }
@@ -717,50 +701,5 @@ impl<E: Send + 'static> Processor<E> {
 
     fn turn_has_events(&self) -> bool {
         !self.batch.is_empty() || self.has_own_posts()
-    }
-}
-
-enum Timed {
-    One(u64),
-    Several,
-}
-
-impl Budget {
-    fn start(&mut self, now: Monotonic, config: &crate::config::DispatcherConfig, first: u64) {
-        *self = Self {
-            events: config.turn_events as u64,
-            until: now + config.turn_time,
-            checked_at: 0,
-            checked: now,
-            next_check: first,
-        };
-    }
-
-    #[inline]
-    fn allows(&self, events: u64) -> bool {
-        events < self.events
-    }
-
-    /// Looks at the clock: ends the budget if the time is over, else decides when to look again, so that the turn ends in time if
-    /// handlers stay as slow as they are.
-    fn check(&mut self, now: Monotonic, events: u64) -> Timed {
-        let (nanos, count) = (
-            (now - self.checked).as_nanos() as u64,
-            events - self.checked_at,
-        );
-        (self.checked, self.checked_at) = (now, events);
-        if now >= self.until {
-            self.events = events;
-            self.next_check = u64::MAX;
-        } else {
-            let left = (self.until - now).as_nanos() as u64;
-            let per_event = nanos / count.max(1) + 1;
-            self.next_check = events + (left / per_event / 2).clamp(1, STRIDE_MAX);
-        }
-        if count == 1 {
-            Timed::One(nanos)
-        } else {
-            Timed::Several
-        }
     }
 }

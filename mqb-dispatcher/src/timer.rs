@@ -269,3 +269,106 @@ impl Wheel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OWNERS: usize = 3;
+
+    fn owner(index: usize) -> Address {
+        Address {
+            slot: index as u32,
+            generation: 1,
+        }
+    }
+
+    fn at(millis: u64) -> Monotonic {
+        Monotonic::from_nanos(millis * TICK_NS)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Schedule { owner: usize, after: u64 },
+        Cancel { timer: usize },
+        Forget { owner: usize },
+        Advance { by: u64 },
+    }
+
+    /// From the next tick to years ahead, each magnitude as likely.
+    fn span() -> impl Strategy<Value = u64> {
+        (0..40_u32, any::<u64>()).prop_map(|(bits, random)| random & ((1 << bits) - 1))
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..OWNERS, span()).prop_map(|(owner, after)| Step::Schedule { owner, after }),
+            1 => any::<prop::sample::Index>().prop_map(|timer| Step::Cancel { timer: timer.index(1 << 16) }),
+            1 => (0..OWNERS).prop_map(|owner| Step::Forget { owner }),
+            3 => span().prop_map(|by| Step::Advance { by }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_wheel_agrees_with_a_sorted_list(start in span(), steps in prop::collection::vec(step(), 1..200)) {
+            let mut now = start;
+            let mut wheel = Wheel::new(at(now));
+            let mut first = [None; OWNERS];
+            let mut made = Vec::new();
+            // (tick, timer, owner)
+            let mut model: Vec<(u64, TimerId, usize)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Schedule { owner: index, after } => {
+                        let timer = wheel.schedule(owner(index), &mut first[index], at(now), Duration::from_millis(after));
+                        made.push((timer, index));
+                        model.push((now + after.max(1), timer, index));
+                    }
+                    Step::Cancel { timer } if !made.is_empty() => {
+                        let (timer, index) = made[timer % made.len()];
+                        let known = model.iter().position(|(_, known, _)| *known == timer);
+                        let cancelled = wheel.cancel(owner(index), &mut first[index], timer);
+                        prop_assert_eq!(cancelled, known.is_some());
+                        known.map(|known| model.remove(known));
+                    }
+                    Step::Cancel { .. } => {}
+                    Step::Forget { owner: index } => {
+                        wheel.forget(first[index].take());
+                        model.retain(|(_, _, of)| *of != index);
+                    }
+                    Step::Advance { by } => {
+                        now += by;
+                        let mut last = 0;
+                        while let Some((timer, of)) = wheel.pop_expired(at(now), |of| &mut first[of.slot as usize]) {
+                            let known = model.iter().position(|(_, known, _)| *known == timer);
+                            let (tick, _, index) = model.remove(known.expect("only live timers fire"));
+                            prop_assert_eq!(owner(index), of);
+                            prop_assert!(tick <= now, "fired early");
+                            prop_assert!(last <= tick, "out of order");
+                            last = tick;
+                        }
+                        prop_assert!(model.iter().all(|(tick, _, _)| *tick > now), "one did not fire");
+                    }
+                }
+                prop_assert_eq!(wheel.len(), model.len());
+                let earliest = model.iter().map(|(tick, _, _)| *tick).min();
+                // It may want to look sooner, never later.
+                prop_assert_eq!(wheel.next_look().is_some(), earliest.is_some());
+                if let (Some(look), Some(earliest)) = (wheel.next_look(), earliest) {
+                    prop_assert!(look <= at(earliest));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_owner_cannot_cancel_a_timer() {
+        let mut wheel = Wheel::new(at(0));
+        let (mut mine, mut theirs) = (None, None);
+        let timer = wheel.schedule(owner(0), &mut mine, at(0), Duration::from_millis(5));
+        assert!(!wheel.cancel(owner(1), &mut theirs, timer));
+        assert!(wheel.cancel(owner(0), &mut mine, timer));
+    }
+}
