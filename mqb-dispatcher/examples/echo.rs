@@ -103,9 +103,8 @@ impl Client<Event> for Connection {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = std::env::args().nth(1);
-    let address = address.as_deref().unwrap_or("127.0.0.1:7000").parse()?;
-    let mut socket = TcpListener::bind(address)?;
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:7000".into());
+    let mut socket = TcpListener::bind(address.parse()?)?;
     println!("listening on {}", socket.local_addr()?);
     let dispatcher = Dispatcher::start(DispatcherConfig::default(), Hooks::default())?;
     let place = Placement::LeastLoaded(LISTENER);
@@ -116,6 +115,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     let mut lines = io::stdin().lock().lines().map_while(Result::ok);
     lines.find(|line| line == "quit");
-    dispatcher.stop(Duration::from_secs(5))?;
-    Ok(())
+    Ok(dispatcher.stop(Duration::from_secs(5))?)
 }
