@@ -102,6 +102,7 @@
 #![cfg_attr(mqb_loom, allow(dead_code))]
 #![warn(missing_docs, missing_debug_implementations)]
 
+pub mod calls;
 #[doc(hidden)]
 pub mod gate;
 #[doc(hidden)]
@@ -117,7 +118,6 @@ pub mod watermark;
 mod budget;
 #[cfg(not(mqb_loom))]
 mod client;
-#[cfg(not(mqb_loom))]
 mod clock;
 #[cfg(not(mqb_loom))]
 mod config;
@@ -143,7 +143,6 @@ mod poller;
 mod processor;
 #[cfg(not(mqb_loom))]
 mod registrar;
-#[cfg(not(mqb_loom))]
 mod stats;
 #[cfg(not(mqb_loom))]
 mod stop;
@@ -154,13 +153,14 @@ mod turn;
 #[cfg(not(mqb_loom))]
 mod watchdog;
 
+pub use clock::{Clock, Monotonic, SystemClock, TestClock};
+pub use stats::{BUCKETS, DispatcherStats, Histogram, ProcessorStats};
 pub use tag::{ClientCore, ClientKind, ProcessorId, ThreadTag};
 pub use watermark::Level;
 
 #[cfg(not(mqb_loom))]
 pub use {
     client::{Client, Cx, MemberId, Pressure},
-    clock::{Clock, Monotonic, SystemClock, TestClock},
     config::{
         Activity, DispatcherConfig, EventKind, HandlerReport, Hooks, Idle, OverflowReport,
         PanicReport, StuckReport,
@@ -172,6 +172,5 @@ pub use {
     mio,
     processor::TurnReport,
     registrar::{Placement, RegisterError, Registrar},
-    stats::{BUCKETS, DispatcherStats, Histogram, ProcessorStats},
     timer::TimerId,
 };

@@ -8,6 +8,12 @@ pub(crate) use std::sync::{
     atomic::{AtomicU32, AtomicUsize, Ordering, fence},
 };
 
+#[cfg(not(mqb_loom))]
+pub(crate) use std::thread::{Thread, current as current_thread, park};
+
+#[cfg(mqb_loom)]
+pub(crate) use loom::thread::{Thread, current as current_thread, park};
+
 #[cfg(mqb_loom)]
 pub(crate) use loom::sync::{
     Mutex, MutexGuard,
