@@ -103,15 +103,23 @@ impl Inbound {
     fn spare_buffer(&mut self) -> Vec<u8> {
         let free = self.lent.iter().position(Bytes::is_unique);
         if let Some(block) = free.and_then(|index| self.lent.remove(index)) {
-            let mut buffer = Vec::from(block);
-            buffer.clear();
-            return buffer;
+            return reuse(block);
         }
         if self.lent.len() == LENT_BLOCKS {
             self.lent.pop_front();
         }
         Vec::new()
     }
+}
+
+/// The memory of a block that nobody else holds, empty.
+pub(crate) fn reuse(mut block: Bytes) -> Vec<u8> {
+    // The conversion moves the block's bytes to the front of its memory: leave it little to move. Not nothing: that would let
+    // go of the memory.
+    block.truncate(1);
+    let mut buffer = Vec::from(block);
+    buffer.clear();
+    buffer
 }
 
 #[cfg(test)]
@@ -145,6 +153,18 @@ mod tests {
         let mut inbound = Inbound::new();
         inbound.append(&[0, 0x10, 0, 0, 0x41, 2, 0, 0]);
         assert!(inbound.take_events().is_err());
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        for spare in [0, 1000] {
+            let mut buffer = Vec::with_capacity(10_000 + spare);
+            buffer.resize(10_000, 1);
+            let at = buffer.as_ptr();
+            let buffer = reuse(Bytes::from(buffer));
+            assert_eq!((buffer.as_ptr(), buffer.len()), (at, 0));
+            assert!(buffer.capacity() >= 10_000);
+        }
     }
 
     #[test]

@@ -11,8 +11,10 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::backoff::Backoff;
+use crate::command::Command;
 use crate::connection::{Connection, Next};
 use crate::inbound::Inbound;
+use crate::outbox::Gate;
 use crate::promise::lock;
 use crate::random::Random;
 use crate::shared::{Shared, Sleep};
@@ -24,8 +26,6 @@ const SOCKET: Token = Token(1);
 const READS_PER_TURN: usize = 4;
 /// With this much waiting for the socket, new messages stay where they are batched.
 const TRANSMIT_BYTES: usize = 512 * 1024;
-/// How long a few confirms may wait for more of them.
-const CONFIRM_DELAY: Duration = Duration::from_micros(500);
 
 /// The socket and what is known about it.
 struct Link {
@@ -97,9 +97,10 @@ impl Driver {
                 Next::Stop => break,
             }
             self.connect_if_due(now);
+            // Reading first: what callbacks post and confirm leaves in the same turn.
+            self.read(now);
             self.take_work(now);
             self.write();
-            self.read(now);
             let timeout = self.prepare_sleep(Instant::now());
             let polled = self.poll.poll(&mut events, timeout);
             lock(&self.shared.inner).sleep = Sleep::Awake;
@@ -125,6 +126,12 @@ impl Driver {
     fn take_work(&mut self, now: Instant) {
         let mut inner = lock(&self.shared.inner);
         let commands = std::mem::take(&mut inner.commands);
+        for command in &commands {
+            // Nothing may slip in behind what leaves before the close.
+            if let Command::Close { slot, .. } = command {
+                inner.outbox.set_gate(*slot, Gate::Closed);
+            }
+        }
         if !commands.is_empty() || self.connection.transmit.len() < TRANSMIT_BYTES {
             let only_confirms = !inner.outbox.has_chunks();
             let few = inner.outbox.pending_confirms() < crate::shared::CONFIRM_BATCH;
@@ -156,9 +163,12 @@ impl Driver {
             .flatten()
             .min();
         let mut inner = lock(&self.shared.inner);
-        if inner.outbox.pending_confirms() > 0 && inner.outbox.is_flowing() {
-            let at = *inner.confirm_deadline.get_or_insert(now + CONFIRM_DELAY);
-            deadline = Some(deadline.map_or(at, |other| other.min(at)));
+        // While the socket takes no more, their time does not matter.
+        if !blocked && inner.outbox.pending_confirms() > 0 && inner.outbox.is_flowing() {
+            deadline = [deadline, inner.confirm_deadline]
+                .into_iter()
+                .flatten()
+                .min();
         }
         let flush = inner.flush_confirms && inner.outbox.pending_confirms() > 0;
         let data = !blocked && (inner.outbox.has_chunks() || (flush && inner.outbox.is_flowing()));

@@ -18,6 +18,7 @@ use mqb_core::{Guid, limits};
 
 use crate::ack::{Ack, AckStatus, Completion};
 use crate::guid::{COUNTER_SPAN, GuidMaker, counter_of};
+use crate::inbound::reuse;
 use crate::transmit::Transmit;
 
 /// A PUT event is closed at about this size.
@@ -578,10 +579,246 @@ impl Chunk {
         if let Front::Frozen(front) = &mut self.front {
             let front = std::mem::take(front);
             if pool.len() < POOL_BUFFERS && front.len() >= POOL_BYTES_MIN && front.is_unique() {
-                let mut buffer = Vec::from(front);
-                buffer.clear();
-                pool.push(buffer);
+                pool.push(reuse(front));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqb_core::wire::{Event, FrameLimits, PutIter, frame_length};
+    use mqb_core::{WireQueueId, checksum};
+
+    use super::*;
+
+    const MESSAGES: usize = 100;
+
+    fn outbox() -> Outbox {
+        let mut outbox = Outbox::new(GuidMaker::new([7; 6], Instant::now()), MESSAGES, 1 << 20);
+        outbox.set_gate(0, Gate::Open);
+        outbox.set_gate(1, Gate::Open);
+        outbox.flowing = true;
+        outbox
+    }
+
+    fn put(
+        outbox: &mut Outbox,
+        slot: usize,
+        data: &[u8],
+        completion: Completion,
+    ) -> Result<Guid, Refusal> {
+        let head = PutHead {
+            queue: WireQueueId(slot as u32),
+            crc: checksum::crc32c(data),
+            ..PutHead::default()
+        };
+        let data = if data.len() >= SHARE_BYTES {
+            Data::Shared(Bytes::copy_from_slice(data))
+        } else {
+            Data::Copied(data)
+        };
+        outbox.put(slot, &Prepared { head, data }, Instant::now(), &mut {
+            completion
+        })
+    }
+
+    /// What would go over the wire now, as GUIDs and data, and the number of events.
+    fn sent(outbox: &mut Outbox) -> (Vec<(Guid, Vec<u8>)>, usize) {
+        let mut transmit = Transmit::default();
+        outbox.take(&mut transmit);
+        let mut bytes = Vec::new();
+        let last = transmit.write_to(&mut bytes).unwrap();
+        if let Some(last) = last {
+            outbox.chunk_written(last, &mut Vec::new());
+        }
+        let (mut messages, mut events, mut rest) = (Vec::new(), 0, bytes.as_slice());
+        while let Some(length) = frame_length(rest, &FrameLimits::BROKER).unwrap() {
+            let event = Event::parse(&rest[..length]).unwrap();
+            messages.extend(
+                PutIter::new(&event)
+                    .map(|put| put.unwrap())
+                    .map(|put| (put.guid, put.data.to_vec())),
+            );
+            events += 1;
+            rest = &rest[length..];
+        }
+        (messages, events)
+    }
+
+    fn acknowledge(outbox: &mut Outbox, guids: &[Guid]) -> Vec<Settled> {
+        let mut settled = Vec::new();
+        for guid in guids {
+            outbox.acknowledge(guid, AckStatus::Success, &mut settled);
+        }
+        outbox.drop_settled_front();
+        settled
+    }
+
+    #[test]
+    fn acknowledgements_in_any_order_find_their_messages_also_where_the_counter_wraps() {
+        let mut outbox = outbox();
+        outbox.first_ordinal = COUNTER_SPAN - 10;
+        let guids: Vec<Guid> = (0..20u64)
+            .map(|n| put(&mut outbox, 0, b"data", Completion::Tag(n)).unwrap())
+            .collect();
+        assert_eq!(sent(&mut outbox).1, 1);
+        for pick in [13, 2, 19, 0, 10] {
+            let settled = acknowledge(&mut outbox, &guids[pick..=pick]);
+            assert_eq!(
+                (settled.len(), settled[0].ack.guid, settled[0].ack.tag),
+                (1, guids[pick], pick as u64)
+            );
+            assert!(
+                acknowledge(&mut outbox, &guids[pick..=pick]).is_empty(),
+                "twice"
+            );
+        }
+        assert_eq!(acknowledge(&mut outbox, &guids).len(), 15);
+        assert_eq!(
+            (
+                outbox.in_flight,
+                outbox.in_flight_bytes,
+                outbox.entries.len(),
+                outbox.chunks.len()
+            ),
+            (0, 0, 0, 0)
+        );
+        // A counter that fits with another time is another message.
+        let current = put(&mut outbox, 0, b"x", Completion::Tag(0)).unwrap();
+        let mut other = current;
+        other.0[9] ^= 1;
+        assert!(acknowledge(&mut outbox, &[other, Guid::UNSET, Guid([0xFF; 16])]).is_empty());
+        assert_eq!(acknowledge(&mut outbox, &[current]).len(), 1);
+    }
+
+    #[test]
+    fn the_window_is_bounded_in_messages_and_bytes_and_takes_one_of_any_size() {
+        let mut outbox = outbox();
+        put(&mut outbox, 0, &vec![1; 2 << 20], Completion::Tag(0)).unwrap();
+        assert_eq!(
+            put(&mut outbox, 0, b"x", Completion::Tag(0)),
+            Err(Refusal::Full)
+        );
+        let guid = sent(&mut outbox).0[0].0;
+        acknowledge(&mut outbox, &[guid]);
+        for _ in 0..MESSAGES {
+            put(&mut outbox, 0, b"x", Completion::Tag(0)).unwrap();
+        }
+        assert_eq!(
+            put(&mut outbox, 0, b"x", Completion::Tag(0)),
+            Err(Refusal::Full)
+        );
+        assert!(!outbox.has_room_for_many());
+    }
+
+    #[test]
+    fn what_is_retransmitted_is_what_has_no_answer_in_order_however_often() {
+        let mut outbox = outbox();
+        let mut guids = Vec::new();
+        for n in 0..60u8 {
+            let data = if n % 20 == 5 {
+                vec![n; SHARE_BYTES]
+            } else {
+                vec![n; 10]
+            };
+            let completion = if n % 7 == 3 {
+                Completion::Unrequested
+            } else {
+                Completion::Tag(0)
+            };
+            guids.push(put(&mut outbox, 0, &data, completion).unwrap());
+            if n % 11 == 0 && n < 50 {
+                sent(&mut outbox);
+            }
+        }
+        // The first 45 were written: of these, those that want no answer are done with.
+        let mut left: Vec<usize> = (0..60).filter(|n| *n > 44 || n % 7 != 3).collect();
+        for round in 0..3 {
+            outbox.suspend();
+            assert!(sent(&mut outbox).0.is_empty());
+            outbox.resume();
+            let again = sent(&mut outbox).0;
+            let wanted: Vec<Guid> = left.iter().map(|n| guids[*n]).collect();
+            assert_eq!(
+                again.iter().map(|(guid, _)| *guid).collect::<Vec<_>>(),
+                wanted,
+                "round {round}"
+            );
+            assert!(
+                again
+                    .iter()
+                    .zip(&left)
+                    .all(|((_, data), n)| data.iter().all(|byte| usize::from(*byte) == *n))
+            );
+            left.retain(|n| n % 7 != 3);
+            let (answered, rest): (Vec<usize>, Vec<usize>) =
+                left.iter().partition(|n| **n % 3 == round);
+            acknowledge(
+                &mut outbox,
+                &answered.iter().map(|n| guids[*n]).collect::<Vec<_>>(),
+            );
+            left = rest;
+        }
+        assert!(left.is_empty());
+        assert_eq!((outbox.in_flight, outbox.in_flight_bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_closed_queue_takes_its_messages_along_and_leaves_the_others() {
+        let mut outbox = outbox();
+        let guids: Vec<Guid> = (0..10)
+            .map(|n| put(&mut outbox, n % 2, &[n as u8], Completion::Tag(0)).unwrap())
+            .collect();
+        let mut settled = Vec::new();
+        outbox.cancel_queue(1, Gate::Failed, AckStatus::Canceled, &mut settled);
+        assert_eq!(settled.len(), 5);
+        assert_eq!(
+            put(&mut outbox, 1, b"x", Completion::Tag(0)),
+            Err(Refusal::Failed)
+        );
+        let later = put(&mut outbox, 0, b"later", Completion::Tag(0)).unwrap();
+        let left: Vec<Guid> = sent(&mut outbox)
+            .0
+            .into_iter()
+            .map(|(guid, _)| guid)
+            .collect();
+        let mut wanted: Vec<Guid> = guids.into_iter().step_by(2).collect();
+        wanted.push(later);
+        assert_eq!(left, wanted);
+        outbox.end(&mut settled);
+        assert_eq!((settled.len(), outbox.in_flight), (11, 0));
+        assert_eq!(
+            put(&mut outbox, 0, b"x", Completion::Tag(0)),
+            Err(Refusal::Ended)
+        );
+    }
+
+    #[test]
+    fn confirms_become_whole_events_below_the_limit() {
+        let mut outbox = outbox();
+        let confirm = Confirm {
+            queue: WireQueueId(1),
+            guid: Guid([1; 16]),
+            sub_id: mqb_core::SubId(0),
+        };
+        for _ in 0..100_000 {
+            assert!(outbox.confirm(&confirm));
+        }
+        let mut transmit = Transmit::default();
+        outbox.take(&mut transmit);
+        let mut bytes = Vec::new();
+        transmit.write_to(&mut bytes).unwrap();
+        let (mut count, mut rest) = (0, bytes.as_slice());
+        while let Some(length) = frame_length(rest, &FrameLimits::BROKER).unwrap() {
+            let event = Event::parse(&rest[..length]).unwrap();
+            count += mqb_core::wire::ConfirmIter::new(&event)
+                .filter(|found| *found == Ok(confirm))
+                .count();
+            rest = &rest[length..];
+        }
+        assert_eq!((count, outbox.pending_confirms()), (100_000, 0));
+        outbox.suspend();
+        assert!(!outbox.confirm(&confirm));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread::ThreadId;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::ack::Completion;
 use crate::command::Command;
@@ -16,6 +16,8 @@ use mqb_core::wire::Confirm;
 
 /// This many confirms are sent without waiting for more.
 pub(crate) const CONFIRM_BATCH: usize = 256;
+/// How long fewer may wait for more of them, unless the application has nothing else to do.
+const CONFIRM_DELAY: Duration = Duration::from_micros(500);
 
 /// What the session's thread wants to be woken for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,8 +179,14 @@ impl Shared {
             }
         }
         let now = inner.outbox.pending_confirms();
-        // The first one starts the clock that bounds the wait of all; a batch is worth sending.
-        if (before == 0 && now > 0) || (before < CONFIRM_BATCH && now >= CONFIRM_BATCH) {
+        if inner.thread == Some(std::thread::current().id()) {
+            // In a callback: they leave when it is over.
+            inner.flush_confirms = true;
+        } else if before == 0 && now > 0 {
+            // The first one starts the clock that bounds the wait of all.
+            inner.confirm_deadline = Some(Instant::now() + CONFIRM_DELAY);
+            self.wake_unless_awake(inner, |sleep| sleep == Sleep::ForAnything);
+        } else if before < CONFIRM_BATCH && now >= CONFIRM_BATCH {
             self.wake_unless_awake(inner, |sleep| sleep == Sleep::ForAnything);
         }
         Ok(())

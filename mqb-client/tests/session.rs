@@ -418,7 +418,7 @@ fn an_unanswered_open_times_out_and_the_connection_is_made_anew() {
     ));
     fake.with(|state| state.mute = false);
     session.open(URI, OpenOptions::new().write()).unwrap();
-    assert_eq!(fake.with(|state| state.connections), 2);
+    fake.wait("the client has come again", |state| state.connections == 2);
 }
 
 #[test]
