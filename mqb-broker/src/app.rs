@@ -30,7 +30,7 @@ use start::Broker;
 /// What the main thread waits for.
 enum Notice {
     /// Start-up is over.
-    Started(Result<Broker, Failure>),
+    Started(Result<Box<Broker>, Failure>),
     /// An orderly end is wanted.
     Stop { reason: &'static str },
     /// Something has gone that nothing works without.
@@ -86,7 +86,7 @@ fn begin(config: &Arc<Config>, pages: &Pages, notices: Sender<Notice>) -> Result
         let result = start::start(&config, &pages, move |what| {
             let _ = lost.send(Notice::Lost { what });
         });
-        let _ = notices.send(Notice::Started(result));
+        let _ = notices.send(Notice::Started(result.map(Box::new)));
     };
     std::thread::Builder::new()
         .name("mqb-start".into())
@@ -115,7 +115,7 @@ fn serve(
                 tracing::info!(event = "broker.stopping", reason);
                 pages.health.enter(Phase::Draining);
                 return match broker {
-                    Some(broker) => stop::stop(broker, config.shutdown_deadline),
+                    Some(broker) => stop::stop(*broker, config.shutdown_deadline),
                     // Recovery only reads and repairs: it can end anywhere.
                     None => Ok(()),
                 };

@@ -18,36 +18,17 @@ pub enum Phase {
     Draining,
 }
 
-/// How far recovery is. **Units**: bytes of files.
+/// How far recovery is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovery {
-    /// Read.
-    pub done: u64,
-    /// To be read, as far as is known: partitions join when their turn comes.
-    pub total: u64,
-    /// Partitions that are completely read.
-    pub partitions_done: usize,
+    /// Read. **Units**: bytes of files.
+    pub done_bytes: u64,
+    /// To be read by the partitions that have begun: the others join when their turn comes. **Units**: bytes of files.
+    pub known_bytes: u64,
     /// Partitions of the data directory; 0 until it is open.
     pub partitions: usize,
-}
-
-impl Recovery {
-    /// 0 to 100.
-    pub fn percent(&self) -> u64 {
-        let parts = self.partitions.max(1) as u64;
-        // Partitions that have not begun count as unread and as large as those that have.
-        let known = self.total.saturating_mul(parts) / (self.begun() as u64).max(1);
-        match known {
-            0 => 100 * self.partitions_done as u64 / parts,
-            known => (100 * u128::from(self.done) / u128::from(known)).min(100) as u64,
-        }
-    }
-
-    fn begun(&self) -> usize {
-        self.partitions
-            .min(self.partitions_done + 1)
-            .max(self.partitions_done)
-    }
+    /// 0 to 100. Partitions count alike, however large they are.
+    pub percent: u64,
 }
 
 #[derive(Debug)]
@@ -106,16 +87,56 @@ impl Health {
             partitions: state.partitions,
             ..Recovery::default()
         };
+        let mut percents = 0;
         for (done, total) in state.progress.values() {
-            recovery.done += done;
-            recovery.total += total;
-            recovery.partitions_done += usize::from(done >= total);
+            recovery.done_bytes += done;
+            recovery.known_bytes += total;
+            percents += (100 * u128::from(*done) / u128::from(*total).max(1)).min(100) as u64;
         }
+        recovery.percent = match state.phase {
+            Phase::Recovering => percents / (state.partitions as u64).max(1),
+            Phase::Ready | Phase::Draining => 100,
+        };
         recovery
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every write leaves a complete state behind.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mqb_core::PartitionId;
+
+    use super::*;
+
+    #[test]
+    fn progress_counts_partitions_that_have_not_begun() {
+        let health = Health::default();
+        assert_eq!(health.recovery().percent, 0);
+        health.set_partitions(4);
+        let at = |partition, done, total| RecoveryProgress {
+            partition: PartitionId(partition),
+            done,
+            total,
+        };
+        health.recovered(at(0, 10, 10));
+        health.recovered(at(1, 25, 100));
+        health.recovered(at(1, 50, 100));
+        assert_eq!(health.recovery().percent, 37);
+        assert_eq!(
+            (health.recovery().done_bytes, health.recovery().known_bytes),
+            (60, 110)
+        );
+        health.recovered(at(2, 0, 0));
+        assert_eq!(
+            health.recovery().percent,
+            37,
+            "nothing to read is no division by it"
+        );
+        health.enter(Phase::Ready);
+        assert_eq!(health.recovery().percent, 100);
     }
 }

@@ -137,8 +137,8 @@ fn dispatcher_config(config: &Config) -> DispatcherConfig {
             config.processors
         },
         thread_name: "mqb-proc".into(),
-        // Sessions have been asked to end before; who is left then only waits for the partitions' last answers.
-        stop_order: vec![PARTITION, SESSION, CLUSTER],
+        // Sessions have been asked to end before this; who is left did not in time, and must not take that of the partitions.
+        stop_order: vec![PARTITION, CLUSTER, SESSION],
         ..defaults
     }
 }

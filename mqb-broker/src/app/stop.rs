@@ -50,7 +50,7 @@ pub(super) fn stop(broker: Broker, deadline: Duration) -> Result<(), Failure> {
     drop(environment);
     drop(dir);
     match result {
-        // Only those that were cut.
+        // Only those that were cut: partitions, registry and listener are told before them.
         Err(StopError::Unfinished { clients }) if clients <= cut => {}
         Err(error) => {
             return Err(Failure::Runtime(

@@ -108,10 +108,9 @@ async fn readyz(State(pages): State<Pages>) -> Response {
     let body = serde_json::json!({
         "status": text,
         "recovery": {
-            "percent": if status == StatusCode::OK { 100 } else { recovery.percent() },
-            "done_bytes": recovery.done,
-            "known_bytes": recovery.total,
-            "partitions_done": recovery.partitions_done,
+            "percent": recovery.percent,
+            "done_bytes": recovery.done_bytes,
+            "known_bytes": recovery.known_bytes,
             "partitions": recovery.partitions,
         },
     });
