@@ -1,7 +1,8 @@
 //! Queue engines: delivery rules, consumers, windows, redelivery. No sockets, files or cluster.
 //!
 //! A [`Queue`] is a plain state machine. Its owner feeds it messages, confirms, opens and closes, tells it up to where
-//! messages may be seen, and calls [`Queue::deliver`]; bytes live in a [`MessageStore`].
+//! messages may be seen, and calls [`Queue::deliver`]; bytes live in a [`MessageStore`]. [`QueueClient`] makes a dispatcher
+//! client of it.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -39,6 +40,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod client;
 mod consumer;
 mod engine;
 mod handles;
@@ -49,6 +51,7 @@ mod rotation;
 mod settings;
 mod store;
 
+pub use client::{QueueClient, QueueClientConfig, QueueEvent, Reply};
 pub use consumer::{Peer, SubscriptionParameters, Target};
 pub use engine::{Budget, Delivery, Push, Sink};
 pub use handles::{CloseScope, HandleError, OpenError, OpenRequest};
