@@ -366,7 +366,7 @@ impl<E: Send + 'static> Processor<E> {
     }
 
     /// Own posts first, but the inbox has its share.
-    #[inline]
+    #[inline(always)]
     fn next_item(&mut self) -> Option<Item<E>> {
         if self.local_run < LOCAL_RUN || self.batch.is_empty() {
             if self.own.is_empty() && !self.state.lanes.local.borrow().is_empty() {
@@ -384,45 +384,35 @@ impl<E: Send + 'static> Processor<E> {
         Some(item)
     }
 
-    #[inline]
+    /// The hot path: spelled out, not through `call`, because each closure that an event passes through is one more copy of it.
+    #[inline(always)]
     fn deliver(&mut self, to: Address, event: E) {
-        let kind = self
-            .group
-            .hooks
-            .event_kind
-            .map_or(EventKind::default(), |kind| kind(&event));
-        let activity = Activity::Event(kind);
-        let delivered = match self.state.slot(to).map(|slot| slot.tenant) {
-            Some(Tenant::Client) => {
-                self.call(activity, to, |client, cx| client.on_event(cx, event))
-            }
-            Some(Tenant::Member { owner }) => {
-                self.deliver_to_member(activity, owner, MemberId(to.slot), event)
-            }
-            _ => {
-                self.begin(activity, NO_SLOT);
-                drop(event);
-                false
-            }
+        let kind = match self.group.hooks.event_kind {
+            Some(kind) => kind(&event),
+            None => EventKind::default(),
         };
-        self.counts.stale_drops += u64::from(!delivered);
-    }
-
-    #[inline]
-    fn deliver_to_member(
-        &mut self,
-        activity: Activity,
-        owner: u32,
-        member: MemberId,
-        event: E,
-    ) -> bool {
-        let owner = Address {
-            slot: owner,
-            generation: self.state.slots[owner as usize].generation,
+        let (slot, member) = match self.state.slot(to).map(|slot| slot.tenant) {
+            Some(Tenant::Client) => (to.slot, None),
+            Some(Tenant::Member { owner }) => (owner, Some(MemberId(to.slot))),
+            _ => (NO_SLOT, None),
         };
-        self.call(activity, owner, |client, cx| {
-            client.on_member_event(cx, member, event)
-        })
+        self.begin(Activity::Event(kind), slot);
+        let client = self
+            .clients
+            .get_mut(slot as usize)
+            .and_then(Option::as_deref_mut);
+        let Some(client) = client else {
+            self.counts.stale_drops += 1;
+            return;
+        };
+        let generation = self.state.slots[slot as usize].generation;
+        let cx = &mut Cx::new(&mut self.state, Address { slot, generation });
+        match member {
+            None => client.on_event(cx, event),
+            Some(member) => client.on_member_event(cx, member, event),
+        }
+        self.state.link_slot(slot);
+        self.after_call();
     }
 
     #[cold]
