@@ -14,11 +14,23 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("mqb-tool", &["mqb-core", "mqb-client"]),
     (
         "mqb-tests",
-        &["mqb-core", "mqb-dispatcher", "mqb-queue", "mqb-broker", "mqb-client"],
+        &[
+            "mqb-core",
+            "mqb-dispatcher",
+            "mqb-queue",
+            "mqb-broker",
+            "mqb-client",
+        ],
     ),
     (
         "mqb-benches",
-        &["mqb-core", "mqb-dispatcher", "mqb-queue", "mqb-broker", "mqb-client"],
+        &[
+            "mqb-core",
+            "mqb-dispatcher",
+            "mqb-queue",
+            "mqb-broker",
+            "mqb-client",
+        ],
     ),
 ];
 
@@ -40,7 +52,10 @@ const MAY_BE_UNSAFE: &[&str] = &[
 const LINES_MAX: usize = 900;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ stands in the root").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ stands in the root")
+        .to_path_buf()
 }
 
 /// Files that git tracks, or would.
@@ -50,16 +65,25 @@ fn files() -> Vec<String> {
         .current_dir(root())
         .output()
         .expect("git runs");
-    assert!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git ls-files: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let names = String::from_utf8(output.stdout).expect("names are UTF-8");
     let present = |name: &&str| root().join(name).is_file();
     let files: Vec<String> = names.lines().filter(present).map(str::to_owned).collect();
-    assert!(files.len() > 50, "only {} files found: not a checkout?", files.len());
+    assert!(
+        files.len() > 50,
+        "only {} files found: not a checkout?",
+        files.len()
+    );
     files
 }
 
 fn read(file: &str) -> String {
-    String::from_utf8_lossy(&std::fs::read(root().join(file)).expect("a tracked file is readable")).into_owned()
+    String::from_utf8_lossy(&std::fs::read(root().join(file)).expect("a tracked file is readable"))
+        .into_owned()
 }
 
 fn rust_files() -> impl Iterator<Item = String> {
@@ -69,21 +93,37 @@ fn rust_files() -> impl Iterator<Item = String> {
 #[test]
 fn imports_run_one_way() {
     let metadata = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .args([
+            "metadata",
+            "--no-deps",
+            "--format-version",
+            "1",
+            "--offline",
+        ])
         .current_dir(root())
         .output()
         .expect("cargo runs");
-    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).expect("cargo metadata prints JSON");
-    let allowed: BTreeMap<&str, BTreeSet<&str>> =
-        MAY_IMPORT.iter().map(|(name, uses)| (*name, uses.iter().copied().collect())).collect();
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&metadata.stdout).expect("cargo metadata prints JSON");
+    let allowed: BTreeMap<&str, BTreeSet<&str>> = MAY_IMPORT
+        .iter()
+        .map(|(name, uses)| (*name, uses.iter().copied().collect()))
+        .collect();
     let packages = metadata["packages"].as_array().expect("packages");
-    assert_eq!(packages.len(), allowed.len(), "a crate is missing from MAY_IMPORT");
+    assert_eq!(
+        packages.len(),
+        allowed.len(),
+        "a crate is missing from MAY_IMPORT"
+    );
     for package in packages {
         let name = package["name"].as_str().expect("a name");
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let used = dependency["name"].as_str().expect("a name");
             if used.starts_with("mqb-") {
-                assert!(allowed[name].contains(used), "{name} must not import {used}");
+                assert!(
+                    allowed[name].contains(used),
+                    "{name} must not import {used}"
+                );
             }
         }
     }
@@ -92,14 +132,24 @@ fn imports_run_one_way() {
 #[test]
 fn only_named_files_hold_unsafe() {
     for file in FORBIDS_UNSAFE {
-        assert!(read(file).contains("#![forbid(unsafe_code)]"), "{file} must forbid unsafe code");
+        assert!(
+            read(file).contains("#![forbid(unsafe_code)]"),
+            "{file} must forbid unsafe code"
+        );
     }
     for file in rust_files().filter(|file| file != "tests/tests/tidy.rs") {
         let found = read(&file)
             .lines()
             .filter(|line| !line.trim_start().starts_with("//"))
-            .any(|line| line.contains("unsafe {") || line.contains("unsafe fn") || line.contains("unsafe impl"));
-        assert!(!found || MAY_BE_UNSAFE.contains(&file.as_str()), "{file}: unsafe outside the named files");
+            .any(|line| {
+                line.contains("unsafe {")
+                    || line.contains("unsafe fn")
+                    || line.contains("unsafe impl")
+            });
+        assert!(
+            !found || MAY_BE_UNSAFE.contains(&file.as_str()),
+            "{file}: unsafe outside the named files"
+        );
     }
 }
 
@@ -108,9 +158,15 @@ fn files_have_one_idea_and_say_which() {
     for file in rust_files().filter(|file| file.contains("/src/")) {
         let text = read(&file);
         let lines = text.lines().count();
-        assert!(lines <= LINES_MAX, "{file} has {lines} lines, more than {LINES_MAX}: more than one idea?");
+        assert!(
+            lines <= LINES_MAX,
+            "{file} has {lines} lines, more than {LINES_MAX}: more than one idea?"
+        );
         let is_test = file.ends_with("/tests.rs") || file.contains("/tests/");
-        assert!(is_test || text.starts_with("//!"), "{file} does not begin with what it is (`//!`)");
+        assert!(
+            is_test || text.starts_with("//!"),
+            "{file} does not begin with what it is (`//!`)"
+        );
     }
 }
 
@@ -130,7 +186,10 @@ fn nothing_is_left_unfinished_or_tied_to_one_machine() {
     .iter()
     .map(|parts| parts.concat())
     .collect();
-    for file in files().into_iter().filter(|file| !file.contains("/corpus/") && !file.ends_with(".lock")) {
+    for file in files()
+        .into_iter()
+        .filter(|file| !file.contains("/corpus/") && !file.ends_with(".lock"))
+    {
         let text = read(&file);
         for mark in &marks {
             assert!(!text.contains(mark.as_str()), "{file} contains `{mark}`");
@@ -141,7 +200,9 @@ fn nothing_is_left_unfinished_or_tied_to_one_machine() {
 #[test]
 fn atomics_of_the_dispatcher_come_through_one_door() {
     // Otherwise the models do not see them.
-    for file in rust_files().filter(|file| file.starts_with("mqb-dispatcher/src/") && !file.ends_with("/sync.rs")) {
+    for file in rust_files()
+        .filter(|file| file.starts_with("mqb-dispatcher/src/") && !file.ends_with("/sync.rs"))
+    {
         let text = read(&file);
         for banned in ["std::sync::Mutex", "std::sync::Condvar", "atomic::Atomic"] {
             assert!(!text.contains(banned), "{file} uses {banned} past sync.rs");
