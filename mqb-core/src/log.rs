@@ -17,6 +17,8 @@ mod entry;
 mod frame;
 mod local;
 mod record;
+#[cfg(test)]
+mod tests;
 
 pub use bitmap::Bitmap;
 pub use checkpoint::{Checkpoint, QueueCounters, QueueState, SegmentState, WindowFile};

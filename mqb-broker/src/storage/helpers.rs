@@ -86,7 +86,7 @@ impl Helpers {
                 let pool = Arc::clone(&helpers.pool);
                 let work = move || {
                     while let Some(partition) = pool.lanes[duty as usize].next() {
-                        partition.run(duty);
+                        run_caught(&partition, duty);
                     }
                 };
                 helpers
@@ -125,6 +125,18 @@ impl Helpers {
 
     pub(crate) fn scheduler(&self) -> Arc<dyn Scheduler> {
         Arc::clone(&self.pool) as Arc<dyn Scheduler>
+    }
+}
+
+/// A panic costs its partition, not the thread that serves all of them.
+fn run_caught(partition: &Arc<Shared>, duty: Duty) {
+    let run = std::panic::AssertUnwindSafe(|| partition.run(duty));
+    if std::panic::catch_unwind(run).is_err() {
+        partition.fail(
+            "panic of a helper of",
+            "partition",
+            &std::io::Error::other(format!("{duty:?}")),
+        );
     }
 }
 

@@ -93,6 +93,12 @@ impl Ledger {
         self.live
     }
 
+    pub(crate) fn has_settled(&self, segment: u64) -> bool {
+        self.segments
+            .get(&segment)
+            .is_some_and(|s| s.settled.chunks().next().is_some())
+    }
+
     pub(crate) fn live_of(&self, segment: u64) -> u32 {
         self.segments.get(&segment).map_or(0, SegmentLedger::live)
     }

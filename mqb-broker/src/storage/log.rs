@@ -738,6 +738,12 @@ impl ReplicatedLog for EntryLog {
             .tables
             .get_mut(&self.current)
             .expect("there is a current segment after a roll");
+        if table.frames() == 0 {
+            table.first = header.index;
+            if let Some(hot) = self.places.hot.back_mut() {
+                hot.0 = header.index;
+            }
+        }
         table.push_frame(offset);
         let frame = self.frame_header(FrameKind::Entry, block.len(), header.crc);
         let len = block.len();

@@ -108,14 +108,22 @@ pub(crate) fn recover(
     let disk = &*environment.disk;
     disk.create_dir(dir)
         .map_err(StorageError::io("creating directory", dir))?;
-    let mut recovery = Recovery::new(environment, dir, id, config, progress);
-    let files = recovery.list()?;
-    recovery.read_checkpoint(&files)?;
-    recovery.find_missing(&files);
-    recovery.read_windows(&files)?;
-    recovery.read_cold(&files)?;
-    recovery.read_hot(&files)?;
-    recovery.finish(&files, notify)
+    let mut superseded = HashSet::new();
+    loop {
+        let mut recovery = Recovery::new(environment, dir, id, config, progress);
+        recovery.skip.clone_from(&superseded);
+        let files = recovery.list()?;
+        recovery.read_checkpoint(&files)?;
+        recovery.find_missing(&files);
+        recovery.read_windows(&files)?;
+        recovery.read_cold(&files)?;
+        recovery.read_hot(&files)?;
+        if recovery.superseded.is_empty() {
+            return recovery.finish(&files, notify);
+        }
+        // Entries that a later one replaced were folded. All is read again without them: rare (a deposed primary), and simple to get right.
+        superseded.extend(recovery.superseded);
+    }
 }
 
 /// Names in the directory, by kind, in order.
@@ -166,6 +174,10 @@ struct Recovery<'a> {
     committed: u64,
     marked: bool,
     settled_since: bool,
+    /// Frames whose index a later frame takes: segment and offset.
+    skip: HashSet<(u64, u64)>,
+    /// Such frames that were found after they were folded.
+    superseded: Vec<(u64, u64)>,
     unused: Vec<u64>,
     cut: Option<Cut>,
     wiped: Vec<u64>,
@@ -208,6 +220,8 @@ impl<'a> Recovery<'a> {
             committed: 0,
             marked: false,
             settled_since: false,
+            skip: HashSet::new(),
+            superseded: Vec::new(),
             unused: Vec::new(),
             cut: None,
             wiped: Vec::new(),
@@ -415,7 +429,7 @@ impl<'a> Recovery<'a> {
                     Ok((run, header)) => {
                         state.newest_ms = state.newest_ms.max(run.newest_ms);
                         if self.ledger.queues.contains_key(&run.queue) {
-                            self.window(run.queue).load(run.newest_ms, run.items);
+                            self.window(run.queue).load(run.newest_ms, &run.items);
                         }
                         at += header.frame_len();
                     }
@@ -562,7 +576,16 @@ impl<'a> Recovery<'a> {
             }
         };
         loop {
+            if !self.superseded.is_empty() {
+                return Ok(());
+            }
             let frame = Frame::parse(bytes, at, id);
+            if self.skip.contains(&(id, at as u64))
+                && let Ok(frame) = &frame
+            {
+                at += frame.header.frame_len();
+                continue;
+            }
             let error = match frame {
                 Ok(frame) if frame.header.partition == self.id.0 => {
                     match self.frame(id, name, &frame) {
@@ -636,7 +659,7 @@ impl<'a> Recovery<'a> {
             self.all_settled.insert(id);
         }
         let permitted = Index(self.checkpoint.index.0 + 1);
-        if first > self.next {
+        if first > self.next && !self.is_superseded(id) {
             // Up to the checkpoint, whole segments may be gone. Beyond it nothing may be.
             if first > permitted {
                 let from = self.next.max(permitted);
@@ -651,8 +674,6 @@ impl<'a> Recovery<'a> {
                 );
             }
             self.next = first;
-        } else if first < self.next {
-            self.supersede(first, name);
         }
         let table = Table::new(
             Segment::with_file(id, name.to_owned(), file),
@@ -664,21 +685,28 @@ impl<'a> Recovery<'a> {
     }
 
     /// A later frame for an index that was read takes its place; only what nobody was told is committed can be replaced.
-    fn supersede(&mut self, index: Index, name: &str) {
-        if index.0 <= self.committed {
-            return self.damaged(
-                name.to_owned(),
-                0,
-                Some(index),
-                DamageKind::Gap {
-                    from: index,
-                    to: Index(self.next.0 - 1),
-                },
-            );
+    fn supersede(&mut self, header: &EntryHeader) -> Result<(), DamageKind> {
+        if header.index.0 <= self.committed || self.terms.back().is_some_and(|t| t.1 > header.term)
+        {
+            return Err(DamageKind::Gap {
+                from: header.index,
+                to: Index(self.next.0 - 1),
+            });
         }
-        // Records of the replaced entries are unfolded by reading all again without them: rare, and simple to get right.
-        tracing::warn!(event = "storage.superseded", partition = %self.id, from = index.0, to = self.next.0 - 1);
-        self.next = index;
+        for (first, id) in &self.places.hot {
+            let Some(table) = self.places.tables.get(id) else {
+                continue;
+            };
+            let frames = header.index.0.saturating_sub(first.0) as usize..table.frames();
+            self.superseded
+                .extend(frames.map(|f| (*id, table.frame_offset(f))));
+        }
+        Ok(())
+    }
+
+    /// Whether frames of this segment were replaced: it may begin with some.
+    fn is_superseded(&self, id: u64) -> bool {
+        self.skip.iter().any(|(segment, _)| *segment == id)
     }
 
     /// Whether the log goes on in the next segment as if this one had ended here.
@@ -688,6 +716,9 @@ impl<'a> Recovery<'a> {
             read_full(&*self.files[id], &mut head, 0)
                 .map_err(StorageError::io("reading", self.dir.join(hot_name(*id))))?;
             let frame = Frame::parse(&head, 0, *id).and_then(|f| SegmentInfo::parse(f.content));
+            if self.is_superseded(*id) {
+                continue;
+            }
             if let Ok(info) = frame {
                 return Ok(info.first_index <= self.next
                     || info.first_index.0 <= self.checkpoint.index.0 + 1);
@@ -770,11 +801,7 @@ impl<'a> Recovery<'a> {
                     });
                 }
                 if header.index < self.next {
-                    // Only a cluster supersedes; a single node's frames stand one behind the other.
-                    return Err(DamageKind::Gap {
-                        from: header.index,
-                        to: Index(self.next.0 - 1),
-                    });
+                    return self.supersede(&header);
                 }
                 self.committed = self.committed.max(frame.header.committed);
                 self.entry(id, name, frame, &header);
@@ -796,6 +823,12 @@ impl<'a> Recovery<'a> {
         let Some(table) = self.places.tables.get_mut(&id) else {
             return;
         };
+        if table.frames() == 0 {
+            table.first = header.index;
+            if let Some(hot) = self.places.hot.back_mut() {
+                hot.0 = header.index;
+            }
+        }
         table.push_frame(frame.offset as u64);
         (table.end, table.content_end) = (0, (frame.offset + frame.header.frame_len()) as u64);
         let after = header.index > self.checkpoint.index;
@@ -811,29 +844,44 @@ impl<'a> Recovery<'a> {
         (self.next, self.marked) = (header.index.next(), false);
         self.entries += 1;
         let base = (frame.offset + FRAME_HEADER_LEN) as u64;
+        let mut segment = Fresh {
+            id,
+            after,
+            dead: self.all_settled.contains(&id),
+            has_settled: self.ledger.has_settled(id),
+            puts: 0,
+            bytes: 0,
+        };
         for record in Records::new(frame.content) {
             match record {
-                Ok((offset, record)) => self.record(
-                    id,
-                    log::sequence(header.index, offset),
-                    base + offset as u64,
-                    after,
-                    record,
-                ),
+                Ok((offset, record)) => {
+                    let sequence = log::sequence(header.index, offset);
+                    self.record(&mut segment, sequence, base + offset as u64, record);
+                }
                 Err(error) => {
-                    return self.damaged(name.to_owned(), base, Some(header.index), error.into());
+                    self.damaged(name.to_owned(), base, Some(header.index), error.into());
+                    break;
                 }
             }
         }
+        self.count(&mut segment);
         if after {
             (self.ledger.index, self.ledger.term) = (header.index, header.term);
         }
     }
 
-    fn record(&mut self, id: u64, sequence: Sequence, at: u64, after: bool, record: Record<'_>) {
+    /// Counts the live messages found since the last time.
+    fn count(&mut self, segment: &mut Fresh) {
+        if segment.puts > 0 {
+            self.ledger.add(segment.id, segment.puts, segment.bytes);
+            (segment.puts, segment.bytes) = (0, 0);
+        }
+    }
+
+    fn record(&mut self, segment: &mut Fresh, sequence: Sequence, at: u64, record: Record<'_>) {
         match record {
             Record::Put(put) => {
-                if after {
+                if segment.after {
                     self.ledger.clock_ms = self.ledger.clock_ms.max(put.accepted_at_ms);
                     if let Some(counters) = self.ledger.counters(put.queue) {
                         counters.put += 1;
@@ -841,10 +889,9 @@ impl<'a> Recovery<'a> {
                             .insert(put.guid, sequence, put.accepted_at_ms);
                     }
                 }
-                if self.all_settled.contains(&id)
-                    || self.ledger.is_settled(id, at)
-                    || !self.ledger.queues.contains_key(&put.queue)
-                {
+                let settled =
+                    segment.dead || (segment.has_settled && self.ledger.is_settled(segment.id, at));
+                if settled || !self.ledger.queues.contains_key(&put.queue) {
                     return;
                 }
                 if let Some((cold, at)) = self.places.carried.remove(&sequence) {
@@ -852,8 +899,8 @@ impl<'a> Recovery<'a> {
                     self.ledger.settle(cold, at);
                     self.cold_messages.remove(&sequence);
                 }
-                self.ledger
-                    .add(id, 1, (log::PUT_HEADER_LEN + put.data.len()) as u64);
+                segment.puts += 1;
+                segment.bytes += (log::PUT_HEADER_LEN + put.data.len()) as u64;
                 self.messages
                     .entry(put.queue)
                     .or_default()
@@ -864,8 +911,13 @@ impl<'a> Recovery<'a> {
                         len: put.data.len() as u32,
                         accepted_at_ms: put.accepted_at_ms,
                     });
+                return;
             }
-            _ if !after => {}
+            _ if !segment.after => return,
+            _ => self.count(segment),
+        }
+        match record {
+            Record::Put(_) => {}
             Record::Settle {
                 queue,
                 why,
@@ -936,6 +988,12 @@ impl<'a> Recovery<'a> {
         {
             table.sealed = false;
         }
+        // One whose entries were all superseded holds nothing, and would stand between the others by its first index.
+        let current = self.places.hot.back().map(|h| h.1);
+        let tables = &self.places.tables;
+        self.places.hot.retain(|(_, id)| {
+            Some(*id) == current || tables.get(id).is_some_and(|t| t.frames() > 0)
+        });
         let last = Index(self.next.0 - 1);
         let window_bytes = self.window_files.iter().map(|w| w.file.length).sum();
         let next_window = files.windows.last().map_or(1, |id| id + 1);
@@ -1078,6 +1136,18 @@ impl<'a> Recovery<'a> {
         }
         Ok(spare)
     }
+}
+
+/// What is known while the records of one entry are folded.
+struct Fresh {
+    id: u64,
+    /// The entry is later than the checkpoint.
+    after: bool,
+    dead: bool,
+    /// The checkpoint has settled records of this segment, or later entries have settled some.
+    has_settled: bool,
+    puts: u32,
+    bytes: u64,
 }
 
 enum Head {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use mqb_core::log::{EntryKind, Index, Term};
 use mqb_core::{DataFormat, Guid, PartitionId, QueueId, Sequence};
 use mqb_queue::{Fetch, MessageStore, NewMessage, Settled};
 
@@ -147,4 +148,84 @@ fn a_second_process_and_a_newer_format_are_refused() {
         matches!(newer, StorageError::NewerFormat { found: 2, .. }),
         "{newer}"
     );
+}
+
+#[test]
+fn a_tail_above_the_commit_is_superseded_here_and_after_a_restart() {
+    // Small segments, so that what is superseded stands in several.
+    let config = StorageConfig {
+        segment_bytes: 1 << 10,
+        ..StorageConfig::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let environment = environment(1 << 20);
+    let (mut log, _) = open(&environment, dir.path(), &config);
+    let (queue, _) = log.create_queue("bmq://a.b/c").unwrap();
+    log.flush();
+    turn(&environment, &mut log, 200);
+    let append = |log: &mut PartitionLog, term: u64, index: u64, n: u64| {
+        let owner = Bytes::from(vec![n as u8; 200]);
+        let message = NewMessage {
+            guid: guid(n),
+            format: DataFormat(0),
+            accepted_at_ms: n,
+            data: &owner,
+            owner: &owner,
+        };
+        let mut builder = BlockBuilder::new(0);
+        builder.put(queue, n, &message);
+        let replica = log.replicated();
+        let block = replica.seal((Term(term), Index(index)), EntryKind::Normal, builder);
+        replica.append(block);
+    };
+    for index in 2..=12 {
+        append(&mut log, 5, index, index);
+    }
+    log.flush();
+    while environment.helpers.step(Duty::Write) || environment.helpers.step(Duty::Tend) {}
+    assert_eq!(log.replicated().watermarks().unwrap().written, Index(12));
+    for index in 4..=6 {
+        append(&mut log, 6, index, 100 + index);
+    }
+    assert_eq!(log.replicated().bounds().last, Index(6));
+    log.want_sync();
+    log.flush();
+    environment.helpers.run_until_idle();
+    let marks = log.replicated().watermarks().unwrap();
+    assert_eq!((marks.written, marks.synced), (Index(6), Index(6)));
+    for _ in 0..3 {
+        let check = |log: &mut PartitionLog| {
+            let replica = log.replicated();
+            let terms: Vec<_> = (2..=7).map(|i| replica.term_of(Index(i))).collect();
+            assert_eq!(
+                terms,
+                [5, 5, 6, 6, 6]
+                    .map(|t| Some(Term(t)))
+                    .into_iter()
+                    .chain([None])
+                    .collect::<Vec<_>>()
+            );
+            for _ in 0..2 {
+                if let Read::Ready(blocks) = log.replicated().read(Index(4)..Index(7), 1 << 20) {
+                    let found: Vec<_> = blocks
+                        .iter()
+                        .map(|b| (b.header().index.0, b.header().term.0))
+                        .collect();
+                    return assert!(
+                        [(4, 6), (5, 6), (6, 6)].starts_with(&found) && !found.is_empty()
+                    );
+                }
+                environment.helpers.run_until_idle();
+                log.poll();
+            }
+            panic!("not read");
+        };
+        check(&mut log);
+        drop(log);
+        let recovered;
+        (log, recovered) = open(&environment, dir.path(), &config);
+        assert_eq!(recovered.damage, []);
+        let live: Vec<_> = recovered.queues[0].live.iter().map(|m| m.guid).collect();
+        assert_eq!(live, [2, 3, 104, 105, 106].map(guid));
+    }
 }
