@@ -77,7 +77,8 @@ impl PendingAcks {
         {
             return Some(entry.remove());
         }
-        self.new.pop_front_if(|first| first.sequence <= mark)
+        self.new.front().filter(|first| first.sequence <= mark)?;
+        self.new.pop_front()
     }
 }
 

@@ -114,8 +114,9 @@ impl<L: Log> Partition<L> {
     /// Gives the answers that have become true.
     pub(super) fn give_due(&mut self, cx: &mut Cx<'_, Event>, level: Level) {
         let mark = self.marks.at(level);
-        while let Some((_, answer)) =
-            self.deferred[level as usize].pop_front_if(|(needed, _)| *needed <= mark)
+        while let Some((needed, _)) = self.deferred[level as usize].front()
+            && *needed <= mark
+            && let Some((_, answer)) = self.deferred[level as usize].pop_front()
         {
             self.give(cx, answer, true);
         }

@@ -17,7 +17,7 @@ const CHUNKS_MAX: usize = 1 << 16;
 #[derive(Default)]
 pub(super) struct Outbox {
     pub(super) acks: Option<Box<AckBatch>>,
-    pub(super) pushes: Vec<Box<PushBatch>>,
+    pub(super) pushes: Vec<PushBatch>,
     /// Sizes of the last batches, as a guess for the next.
     acks_hint: usize,
     pushes_hint: usize,
@@ -55,7 +55,7 @@ impl Outbox {
         Some(batch)
     }
 
-    pub(super) fn take_pushes(&mut self) -> Vec<Box<PushBatch>> {
+    pub(super) fn take_pushes(&mut self) -> Vec<PushBatch> {
         let batches = std::mem::take(&mut self.pushes);
         if let Some(batch) = batches.last() {
             self.pushes_hint = batch.pushes.len();
@@ -70,10 +70,10 @@ impl Outbox {
             .is_none_or(|batch| batch.chunks.len() == CHUNKS_MAX)
         {
             let pushes = Vec::with_capacity(self.pushes_hint.min(1024));
-            self.pushes.push(Box::new(PushBatch {
+            self.pushes.push(PushBatch {
                 chunks: Vec::new(),
                 pushes,
-            }));
+            });
         }
         let batch = self
             .pushes

@@ -117,7 +117,7 @@ impl Sessions {
             cx.post(&slot.reply, Event::Acks(acks));
         }
         for pushes in slot.outbox.take_pushes() {
-            cx.post(&slot.reply, Event::Pushes(pushes));
+            cx.post(&slot.reply, Event::Pushes(Box::new(pushes)));
         }
     }
 

@@ -49,6 +49,8 @@ struct Active {
     peer: Peer,
     uri: String,
     held: Vec<u128>,
+    /// What it confirmed.
+    confirmed: Vec<u128>,
     waits: BTreeSet<u128>,
     subscription: u32,
 }
@@ -142,6 +144,7 @@ impl Soak {
                 peer,
                 uri,
                 held,
+                confirmed: Vec::new(),
                 waits: BTreeSet::new(),
                 subscription: 1,
             },
@@ -150,12 +153,7 @@ impl Soak {
     }
 
     /// Waits for the last answers of a peer that goes. `answer` is the last of them.
-    fn farewell(
-        &mut self,
-        mut active: Active,
-        confirmed: Vec<u128>,
-        is_last: impl Fn(&Told) -> bool,
-    ) {
+    fn farewell(&mut self, mut active: Active, is_last: impl Fn(&Told) -> bool) {
         self.world().settle();
         let told = active.peer.told();
         assert!(told.last().is_some_and(is_last), "{told:?}");
@@ -175,7 +173,7 @@ impl Soak {
             "every PUT is answered before the end"
         );
         assert_eq!(active.peer.released(), active.peer.charged);
-        self.books.safe.extend(confirmed);
+        self.books.safe.extend(active.confirmed);
     }
 
     fn apply(&mut self, op: &Op) {
@@ -189,6 +187,7 @@ impl Soak {
                 let count = active.held.len().min(count.into());
                 let numbers: Vec<u128> = active.held.drain(..count).collect();
                 self.books.confirmed.extend(&numbers);
+                active.confirmed.extend(&numbers);
                 self.world().confirm(&active.peer, &numbers);
                 self.active.insert(slot, active);
             }
@@ -202,13 +201,11 @@ impl Soak {
                 let Some(active) = self.active.remove(&slot) else {
                     return;
                 };
-                let confirmed = self.books.confirmed.iter().copied().collect();
                 let call = self.world().close(&active.peer);
-                let _ = active.peer.partitions();
                 let ends = move |told: &Told| *told == Told::Closed(call, Ok(()));
                 let session = active.peer.session;
                 let partitions = active.peer.partitions();
-                self.farewell(active, confirmed, ends);
+                self.farewell(active, ends);
                 for partition in partitions {
                     partition.post(crate::event::Event::SessionEnded {
                         session,
@@ -220,9 +217,8 @@ impl Soak {
                 let Some(active) = self.active.remove(&slot) else {
                     return;
                 };
-                let confirmed = self.books.confirmed.iter().copied().collect();
                 self.world().end(&active.peer, graceful);
-                self.farewell(active, confirmed, |told| *told == Told::Gone);
+                self.farewell(active, |told| *told == Told::Gone);
             }
             Op::Help { duty } => {
                 let duty = [Duty::Write, Duty::Sync, Duty::Read, Duty::Tend][usize::from(duty)];
