@@ -14,6 +14,7 @@ mod report;
 mod tally;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -197,6 +198,11 @@ pub(crate) fn run(context: &Context, args: &Args) -> anyhow::Result<()> {
         })
         .collect();
     let outcome = watch(context, &plan, &tally, start_ns);
+    let lost = sessions
+        .iter()
+        .map(|(session, _)| session.stats().connections.saturating_sub(1))
+        .sum();
+    tally.reconnects.store(lost, Ordering::Relaxed);
     let report = report::Report::new(&plan, &tally, &outcome?, start_ns);
     for thread in threads {
         thread

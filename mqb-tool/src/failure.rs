@@ -36,7 +36,6 @@ pub(crate) fn with_hint(error: Error, broker: &str) -> anyhow::Error {
             "is a broker running at {broker}? Start one with `mqb-broker`, or name another with --broker or MQB_BROKER"
         ),
         Error::Address { .. } => "write it like tcp://127.0.0.1:30114".to_owned(),
-        Error::Uri { .. } => "a queue is named by its domain and its name".to_owned(),
         Error::Timeout { .. } => {
             "the broker may be busy or recovering; give it more time with --answer-timeout"
                 .to_owned()
@@ -77,10 +76,9 @@ pub(crate) fn report(error: &anyhow::Error, context: &Context) -> ExitCode {
         }
     }
     if context.is_json() {
-        println!(
-            "{}",
-            serde_json::json!({ "error": { "message": text, "hint": hint } })
-        );
+        let line = serde_json::json!({ "error": { "message": text, "hint": hint } });
+        // Who cannot be told cannot be told that either.
+        let _ = crate::output::print_line(&line);
     }
     eprintln!("mqb: {text}");
     if let Some(hint) = hint {

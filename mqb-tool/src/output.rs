@@ -37,6 +37,19 @@ pub(crate) fn table(headings: &[&str], right: &[usize], rows: &[Vec<String>]) ->
     Ok(())
 }
 
+/// Prints a line. Unlike `println!` it reports a reader that has gone instead of panicking.
+pub(crate) fn print_line(line: &dyn std::fmt::Display) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{line}")
+}
+
+/// As `println!`, returning from the function if the reader has gone.
+macro_rules! say {
+    ($($line:tt)*) => {
+        $crate::output::print_line(&format_args!($($line)*))?
+    };
+}
+pub(crate) use say;
+
 /// `1,234,567`.
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();

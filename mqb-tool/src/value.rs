@@ -114,6 +114,30 @@ pub(crate) fn parse_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
+/// Bytes from base64 with padding.
+pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let digits = text.trim_end_matches('=').as_bytes();
+    let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
+    for group in digits.chunks(4) {
+        let mut word = 0u32;
+        for index in 0..4 {
+            word = word << 6 | u32::from(group.get(index).map_or(Some(0), |byte| digit(*byte))?);
+        }
+        // Four digits are three bytes, three are two, two are one.
+        let whole = word.to_be_bytes();
+        bytes.extend_from_slice(&whole[1..group.len().max(1)]);
+    }
+    Some(bytes)
+}
+
 /// Hexadecimal digits.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
@@ -145,6 +169,21 @@ mod tests {
             (Ok(64), Ok(1024), Ok(2 << 20))
         );
         assert!(parse_size("k").is_err() && parse_size("99999999999999999999").is_err());
+    }
+
+    #[test]
+    fn base64_of_every_length() {
+        for (text, bytes) in [
+            ("", &b""[..]),
+            ("Zg==", b"f"),
+            ("Zm8=", b"fo"),
+            ("Zm9v", b"foo"),
+            ("Zm9vYg==", b"foob"),
+            ("/+8=", b"\xff\xef"),
+        ] {
+            assert_eq!(from_base64(text).as_deref(), Some(bytes), "{text}");
+        }
+        assert_eq!(from_base64("Zm9*"), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::tally::Tally;
 use super::{Mode, Observed, Plan};
-use crate::output::{bytes, thousands};
+use crate::output::{bytes, say, thousands};
 
 /// Quantiles of a latency. **Units**: microseconds.
 #[derive(Serialize, Clone, Copy, Debug)]
@@ -68,6 +68,8 @@ pub(crate) struct Report {
     duplicates: u64,
     corrupt: u64,
     reordered: u64,
+    reconnects: u64,
+    /// After a reconnect messages may come again, and out of their order.
     verified: bool,
 }
 
@@ -92,7 +94,7 @@ impl Report {
             get(&tally.corrupt),
             get(&tally.reordered),
         );
-        let duplicates = get(&tally.duplicates);
+        let (duplicates, reconnects) = (get(&tally.duplicates), get(&tally.reconnects));
         let per_message = |which: fn(&super::Sample) -> Option<u64>| -> Option<f64> {
             let (warm, end) = (observed.warm.as_ref()?, observed.end.as_ref()?);
             let messages = end
@@ -143,17 +145,19 @@ impl Report {
             duplicates,
             corrupt,
             reordered,
-            verified: refused + missing + corrupt + reordered + duplicates == 0,
+            reconnects,
+            verified: refused + missing + corrupt == 0
+                && (reconnects > 0 || reordered + duplicates == 0),
         }
     }
 
     /// **Errors**: standard output is gone.
     pub(crate) fn print(&self, json: bool) -> anyhow::Result<()> {
         if json {
-            println!("{}", serde_json::to_string(self)?);
+            say!("{}", serde_json::to_string(self)?);
             return Ok(());
         }
-        println!(
+        say!(
             "{} messages of {} ({}), {} queue(s), {} producer(s), {} consumer(s), run {}",
             thousands(self.messages),
             bytes(self.size_bytes as u64),
@@ -166,7 +170,7 @@ impl Report {
             self.consumers,
             self.run
         );
-        println!(
+        say!(
             "throughput    {} messages/s, {:.1} MiB/s, measured for {:.2} s",
             thousands(self.messages_per_s as u64),
             self.mib_per_s,
@@ -177,9 +181,13 @@ impl Report {
             ("acknowledged", self.ack_us),
         ] {
             if let Some(l) = latency {
-                println!(
+                say!(
                     "{name:<13} p50 {:.0} us, p90 {:.0} us, p99 {:.0} us, p99.9 {:.0} us, max {:.0} us",
-                    l.p50, l.p90, l.p99, l.p999, l.max
+                    l.p50,
+                    l.p90,
+                    l.p99,
+                    l.p999,
+                    l.max
                 );
             }
         }
@@ -188,18 +196,18 @@ impl Report {
             ("client CPU", self.client_cpu_us_per_message),
         ] {
             if let Some(cpu) = cpu {
-                println!("{name:<13} {cpu:.2} us/message");
+                say!("{name:<13} {cpu:.2} us/message");
             }
         }
         if let (Some(anonymous), Some(all)) = (self.broker_rss_anon_bytes, self.broker_rss_bytes) {
-            println!(
+            say!(
                 "broker memory {} anonymous, {} resident",
                 bytes(anonymous),
                 bytes(all)
             );
         }
         if self.verified {
-            println!("contents      verified");
+            say!("contents      verified");
         }
         Ok(())
     }

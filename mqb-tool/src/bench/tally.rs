@@ -35,6 +35,8 @@ pub(crate) struct Tally {
     pub(crate) duplicates: AtomicU64,
     pub(crate) corrupt: AtomicU64,
     pub(crate) reordered: AtomicU64,
+    /// Connections that consumers lost: what they had not confirmed came again.
+    pub(crate) reconnects: AtomicU64,
     /// When the warm-up ended and how many messages were done then.
     pub(crate) warm_ns: AtomicU64,
     pub(crate) warm_done: AtomicU64,
@@ -65,6 +67,7 @@ impl Tally {
             duplicates: AtomicU64::new(0),
             corrupt: AtomicU64::new(0),
             reordered: AtomicU64::new(0),
+            reconnects: AtomicU64::new(0),
             warm_ns: AtomicU64::new(0),
             warm_done: AtomicU64::new(0),
             end_ns: AtomicU64::new(0),

@@ -1,6 +1,7 @@
 //! `mqb admin`: whatever the broker's operator interface understands.
 
 use crate::context::Context;
+use crate::output::say;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,6 +19,6 @@ pub(crate) fn run(context: &Context, args: &Args) -> anyhow::Result<()> {
     let answer = context
         .admin()?
         .command(&format!("{encoding}{}", args.command.join(" ")))?;
-    println!("{}", answer.trim_end());
+    say!("{}", answer.trim_end());
     Ok(())
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::failure::{Failure, with_hint};
-use crate::output::thousands;
+use crate::output::{say, thousands};
 use crate::value::PropertyArg;
 
 /// GUIDs printed one by one up to this number of messages.
@@ -140,14 +140,16 @@ fn count(tally: &mut Tally, acks: &[Ack]) {
 fn tell(context: &Context, uri: &str, tally: &Tally) -> anyhow::Result<()> {
     if context.is_json() {
         let refusal = tally.first_refusal.map(|status| status.to_string());
-        println!(
+        say!(
             "{}",
             json!({ "uri": uri, "stored": tally.stored, "refused": tally.refused, "firstRefusal": refusal, "guids": tally.guids })
         );
     } else if tally.stored as usize <= GUIDS_SHOWN {
-        tally.guids.iter().for_each(|guid| println!("{guid}"));
+        for guid in &tally.guids {
+            say!("{guid}");
+        }
     } else {
-        println!("{} messages stored", thousands(tally.stored));
+        say!("{} messages stored", thousands(tally.stored));
     }
     match tally.first_refusal {
         None => Ok(()),

@@ -2,14 +2,16 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
+use mqb_core::compress::Inflater;
 use mqb_core::uri::Uri;
+use mqb_core::{Compression, DataFormat, PropertiesStyle, data, limits};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{age, bytes, table, thousands};
-use crate::value::parse_hex;
+use crate::output::{age, bytes, say, table, thousands};
+use crate::value::from_base64;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -40,30 +42,45 @@ pub(crate) enum Command {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct QueueRow {
     uri: String,
-    messages: u64,
-    bytes: u64,
+    depth_messages: u64,
+    depth_bytes: u64,
     unconfirmed: u64,
     producers: u64,
     consumers: u64,
-    #[serde(default)]
-    oldest_age_ms: u64,
-    #[serde(default)]
+    /// Absent of an empty queue.
+    oldest_age_ms: Option<u64>,
     mode: String,
-    #[serde(default)]
     durability: String,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct MessageRow {
     guid: String,
     size_bytes: u64,
-    properties: String,
+    properties: bool,
+    properties_style: Option<String>,
     compression: String,
-    data_hex: Option<String>,
+    /// Base64; absent if the message is not in the broker's memory.
+    data: Option<String>,
+}
+
+impl MessageRow {
+    fn format(&self) -> Option<DataFormat> {
+        let compression = match self.compression.as_str() {
+            "none" => Compression::None,
+            "zlib" => Compression::Zlib,
+            _ => return None,
+        };
+        let style = match self.properties_style.as_deref() {
+            None => None,
+            Some("old") => Some(PropertiesStyle::Old),
+            Some("new") => Some(PropertiesStyle::New),
+            Some(_) => return None,
+        };
+        Some(DataFormat::new(compression, style))
+    }
 }
 
 pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<()> {
@@ -76,9 +93,7 @@ pub(crate) fn run(context: &Context, command: Command) -> anyhow::Result<()> {
 
 /// Asks the broker; its refusal is an error here.
 fn ask(context: &Context, command: &str) -> anyhow::Result<Value> {
-    let text = context
-        .admin()?
-        .command(&format!("ENCODING JSON {command}"))?;
+    let text = context.admin()?.command(command)?;
     let Ok(answer) = serde_json::from_str::<Value>(&text) else {
         // Another broker has other commands; its answer says more than "not JSON".
         anyhow::bail!(
@@ -87,8 +102,10 @@ fn ask(context: &Context, command: &str) -> anyhow::Result<Value> {
         );
     };
     match answer.get("error") {
-        Some(Value::String(error)) => anyhow::bail!("{error}"),
-        Some(error) => anyhow::bail!("{error}"),
+        Some(error) => match error.get("message").and_then(Value::as_str) {
+            Some(message) => anyhow::bail!("{message}"),
+            None => anyhow::bail!("{error}"),
+        },
         None => Ok(answer),
     }
 }
@@ -103,12 +120,12 @@ fn rows<T: for<'a> Deserialize<'a>>(answer: &Value, name: &str) -> anyhow::Resul
 }
 
 fn list(context: &Context, domain: Option<&str>) -> anyhow::Result<()> {
-    let answer = match domain {
-        Some(domain) => ask(context, &format!("DOMAINS DOMAIN {domain} INFOS"))?,
-        None => ask(context, "DOMAINS INFOS")?,
-    };
+    let answer = ask(
+        context,
+        format!("queues {}", domain.unwrap_or_default()).trim(),
+    )?;
     if context.is_json() {
-        println!("{answer}");
+        say!("{answer}");
         return Ok(());
     }
     let queues: Vec<QueueRow> = rows(&answer, "queues")?;
@@ -119,14 +136,10 @@ fn list(context: &Context, domain: Option<&str>) -> anyhow::Result<()> {
     let cells = |queue: &QueueRow| {
         vec![
             queue.uri.clone(),
-            thousands(queue.messages),
-            bytes(queue.bytes),
+            thousands(queue.depth_messages),
+            bytes(queue.depth_bytes),
             thousands(queue.unconfirmed),
-            if queue.messages == 0 {
-                "-".to_owned()
-            } else {
-                age(queue.oldest_age_ms)
-            },
+            queue.oldest_age_ms.map_or("-".to_owned(), age),
             queue.producers.to_string(),
             queue.consumers.to_string(),
             queue.mode.clone(),
@@ -149,19 +162,17 @@ fn list(context: &Context, domain: Option<&str>) -> anyhow::Result<()> {
         &[1, 2, 3, 4, 5, 6],
         &queues.iter().map(cells).collect::<Vec<_>>(),
     )?;
-    if let Some(omitted) = answer.get("omitted").and_then(Value::as_u64) {
-        eprintln!("... and {omitted} more; name a domain to see its queues");
+    if is_truncated(&answer) {
+        eprintln!("... and more; name a domain to see its queues");
     }
     Ok(())
 }
 
-/// `DOMAINS DOMAIN x QUEUE y`, the beginning of commands about one queue.
-fn address(uri: &Uri<'_>) -> String {
-    format!(
-        "DOMAINS DOMAIN {} QUEUE {}",
-        uri.qualified_domain(),
-        uri.queue()
-    )
+fn is_truncated(answer: &Value) -> bool {
+    answer
+        .get("truncated")
+        .and_then(Value::as_bool)
+        .unwrap_or(false)
 }
 
 fn parse(uri: &str) -> anyhow::Result<Uri<'_>> {
@@ -176,10 +187,10 @@ fn parse(uri: &str) -> anyhow::Result<Uri<'_>> {
 fn peek(context: &Context, uri: &str, count: u32, skip: u64) -> anyhow::Result<()> {
     let answer = ask(
         context,
-        &format!("{} LIST {skip} {count}", address(&parse(uri)?)),
+        &format!("peek {} {count} {skip}", parse(uri)?.canonical()),
     )?;
     if context.is_json() {
-        println!("{answer}");
+        say!("{answer}");
         return Ok(());
     }
     let messages: Vec<MessageRow> = rows(&answer, "messages")?;
@@ -188,10 +199,11 @@ fn peek(context: &Context, uri: &str, count: u32, skip: u64) -> anyhow::Result<(
         return Ok(());
     }
     let cells = |message: &MessageRow| {
+        let properties = if message.properties { "yes" } else { "no" };
         vec![
             message.guid.clone(),
             bytes(message.size_bytes),
-            message.properties.clone(),
+            properties.to_owned(),
             message.compression.clone(),
             preview(message),
         ]
@@ -201,22 +213,37 @@ fn peek(context: &Context, uri: &str, count: u32, skip: u64) -> anyhow::Result<(
         &[1],
         &messages.iter().map(cells).collect::<Vec<_>>(),
     )?;
+    if is_truncated(&answer) {
+        eprintln!(
+            "... and more; see them with --skip {}",
+            skip + messages.len() as u64
+        );
+    }
     Ok(())
 }
 
-/// The beginning of a message's data, printable.
+/// The beginning of a message's payload, printable.
 fn preview(message: &MessageRow) -> String {
     const SHOWN: usize = 60;
-    let Some(data) = message.data_hex.as_deref().and_then(parse_hex) else {
+    let Some(data) = message.data.as_deref().and_then(from_base64) else {
         return "(on disk)".to_owned();
     };
-    let mut text: String = data
-        .iter()
-        .take(SHOWN)
+    let mut scratch = Vec::new();
+    // Of a long message the broker shows the beginning, which cannot be taken apart.
+    let payload = match message.format() {
+        Some(format) if data.len() as u64 == message.size_bytes => {
+            let cap = limits::INFLATED_BYTES_MAX;
+            let contents = data::unpack(format, &data, cap, &mut Inflater::new(), &mut scratch);
+            contents.map_or(data.as_slice(), |contents| contents.payload)
+        }
+        _ => &data,
+    };
+    let shown = payload.iter().take(SHOWN);
+    let mut text: String = shown
         .flat_map(|byte| std::ascii::escape_default(*byte))
         .map(char::from)
         .collect();
-    if message.size_bytes as usize > SHOWN {
+    if payload.len() > SHOWN || (data.len() as u64) < message.size_bytes {
         text.push_str("...");
     }
     text
@@ -231,21 +258,16 @@ fn purge(context: &Context, uri: &str, yes: bool) -> anyhow::Result<()> {
         .app_id()
         .map(|app| format!(" {app}"))
         .unwrap_or_default();
-    let answer = ask(context, &format!("{} PURGE{app}", address(&parsed)))?;
+    let answer = ask(context, &format!("purge {}{app}", parsed.canonical()))?;
     if context.is_json() {
-        println!("{answer}");
+        say!("{answer}");
         return Ok(());
     }
-    let figure = |name: &str| {
-        answer
-            .pointer(&format!("/purged/{name}"))
-            .and_then(Value::as_u64)
-            .unwrap_or(0)
-    };
-    println!(
+    let figure = |name: &str| answer.get(name).and_then(Value::as_u64).unwrap_or(0);
+    say!(
         "{} messages removed, {}",
-        thousands(figure("messages")),
-        bytes(figure("bytes"))
+        thousands(figure("purged_messages")),
+        bytes(figure("purged_bytes"))
     );
     Ok(())
 }

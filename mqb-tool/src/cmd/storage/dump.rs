@@ -80,7 +80,7 @@ impl Dump<'_> {
                     .map_while(Result::ok)
                     .try_for_each(|(_, place, put)| self.put(place, &put, true))
             })?;
-            incomplete += usize::from(ending.error.is_some());
+            incomplete += usize::from(!ending.is_unwritten);
         }
         for (id, path) in &files.hot {
             let ending = scan(path, *id, |frame| {
@@ -90,7 +90,7 @@ impl Dump<'_> {
                     Ok(())
                 }
             })?;
-            incomplete += usize::from(ending.error.is_some());
+            incomplete += usize::from(!ending.is_unwritten);
         }
         Ok(incomplete)
     }

@@ -10,8 +10,11 @@ use mqb_core::log::{Frame, FrameHeader, Frames, LogError, find_frame};
 pub(crate) struct Ending {
     /// **Units**: bytes of whole frames before it.
     pub(crate) offset: usize,
-    /// What stands there instead of a frame; `None` at the end of the file and where nothing was ever written.
+    /// What stands there instead of a frame; `None` at the end of the file.
     pub(crate) error: Option<LogError>,
+    /// It looks like reserved space or what the file held in an earlier life. The only one who can know better is
+    /// who knows that something was written there.
+    pub(crate) is_unwritten: bool,
     /// Where whole frames of the same file go on, if they do: damage in between, or a torn write.
     pub(crate) resumes: Option<(usize, FrameHeader)>,
 }
@@ -35,23 +38,20 @@ pub(crate) fn scan(
     let resumes = error
         .and_then(|_| find_frame(&bytes, epoch, offset + 8))
         .map(|frame| (frame.offset, frame.header));
-    if resumes.is_none() && is_unwritten(&bytes, offset, error) {
-        error = None;
-    }
+    let is_unwritten = resumes.is_none() && is_unwritten(&bytes[offset..], error);
     Ok(Ending {
         offset,
         error,
+        is_unwritten,
         resumes,
     })
 }
 
-/// Whether nothing was written at `offset`: zeros of reserved space, or what the file held in an earlier life.
-fn is_unwritten(bytes: &[u8], offset: usize, error: Option<LogError>) -> bool {
+fn is_unwritten(rest: &[u8], error: Option<LogError>) -> bool {
     match error {
-        None => true,
-        Some(LogError::Magic { .. }) => bytes[offset..].iter().take(4096).all(|byte| *byte == 0),
-        Some(LogError::Field { field: "epoch", .. }) => true,
-        Some(LogError::Short { .. }) => bytes[offset..].iter().all(|byte| *byte == 0),
+        // No frame starts here, or one of an earlier life.
+        None | Some(LogError::Magic { .. } | LogError::Field { field: "epoch", .. }) => true,
+        Some(LogError::Short { .. }) => rest.iter().all(|byte| *byte == 0),
         Some(_) => false,
     }
 }

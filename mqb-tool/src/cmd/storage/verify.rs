@@ -8,8 +8,8 @@ use std::path::Path;
 
 use mqb_core::QueueId;
 use mqb_core::log::{
-    Checkpoint, EntryHeader, FrameKind, Index, QueueCounters, Record, Records, SegmentInfo,
-    WindowRun, carried_items,
+    Checkpoint, EntryHeader, FrameKind, Index, LogError, QueueCounters, Record, Records,
+    SegmentInfo, WindowRun, carried_items,
 };
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use super::data_dir::{DataDir, Partition};
 use super::scan::{Ending, scan};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{bytes, table, thousands};
+use crate::output::{bytes, say, table, thousands};
 
 /// What one partition holds.
 #[derive(Serialize, Default)]
@@ -55,7 +55,7 @@ pub(crate) fn run(context: &Context, dir: &Path) -> anyhow::Result<()> {
         reports.push(Verifier::new(partition).run()?);
     }
     if context.is_json() {
-        println!(
+        say!(
             "{}",
             serde_json::json!({ "node": data.node, "partitions": reports })
         );
@@ -115,7 +115,7 @@ fn print(reports: &[PartitionReport]) -> anyhow::Result<()> {
         })
         .collect();
     if !queues.is_empty() {
-        println!();
+        say!("");
         table(
             &["QUEUE", "MESSAGES", "STORED", "CONFIRMED"],
             &[1, 2, 3],
@@ -124,10 +124,10 @@ fn print(reports: &[PartitionReport]) -> anyhow::Result<()> {
     }
     for report in reports {
         for remark in &report.remarks {
-            println!("partition {}: {remark}", report.partition);
+            say!("partition {}: {remark}", report.partition);
         }
         for damage in &report.damage {
-            println!("partition {}: DAMAGE: {damage}", report.partition);
+            say!("partition {}: DAMAGE: {damage}", report.partition);
         }
     }
     Ok(())
@@ -235,7 +235,7 @@ impl<'a> Verifier<'a> {
             if let Some((_, header)) = &ending.resumes {
                 self.committed = self.committed.max(header.committed);
             }
-            if frames == 0 && ending.error.is_none() {
+            if frames == 0 && ending.is_unwritten {
                 // Prepared for later, or waiting to be used again.
                 continue;
             }
@@ -342,20 +342,13 @@ impl<'a> Verifier<'a> {
         self.note(name, ending, error, (ending.offset as u64) < vouched);
     }
 
-    fn note(
-        &mut self,
-        name: &str,
-        ending: &Ending,
-        error: mqb_core::log::LogError,
-        is_damage: bool,
-    ) {
+    fn note(&mut self, name: &str, ending: &Ending, error: LogError, is_damage: bool) {
         let place = format!("{name} at byte {}: {error}", ending.offset);
         if is_damage {
             self.report.damage.push(place);
-        } else {
-            self.report.remarks.push(format!(
-                "incomplete last write, normal after a crash: {place}"
-            ));
+        } else if !ending.is_unwritten {
+            let remark = format!("incomplete last write, normal after a crash: {place}");
+            self.report.remarks.push(remark);
         }
     }
 
