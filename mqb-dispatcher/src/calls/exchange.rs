@@ -101,7 +101,7 @@ enum Decision<B, R: Reply> {
     Refuse(InboundCall<B, R>, Refusal),
 }
 
-impl<B: Send, R: Reply> Exchange<B, R> {
+impl<B: Send, R: Reply + Send> Exchange<B, R> {
     /// An exchange for `config.workers` workers. **Errors**: see [`PoolConfig::validate`].
     pub fn new(config: PoolConfig) -> Result<Self, ConfigError> {
         config.validate()?;
@@ -412,7 +412,7 @@ impl<B, R: Reply> Drop for Worker<B, R> {
     }
 }
 
-impl<B: Send, R: Reply> State<B, R> {
+impl<B: Send, R: Reply + Send> State<B, R> {
     fn admit(
         &mut self,
         config: &PoolConfig,
@@ -607,7 +607,7 @@ impl<B: Send, R: Reply> State<B, R> {
     }
 }
 
-impl<B: Send, R: Reply> Worker<B, R> {
+impl<B: Send, R: Reply + Send> Worker<B, R> {
     /// Answers what is refused, then runs `handle` on each call it has; the time at the end. The clock is read once per call: the end
     /// of one is the start of the next.
     ///

@@ -18,7 +18,7 @@ pub trait Service: Send + Sync + 'static {
     /// What calls carry, usually a [`Frame`](crate::calls::Frame).
     type Body: Send + 'static;
     /// The way of replies, usually a [`PostTo`](crate::calls::PostTo).
-    type Route: Reply;
+    type Route: Reply + Send + 'static;
 
     /// Handles a call on a worker's thread; may block. The call may be kept and answered later from any thread, but then what is
     /// measured, and what its order key holds back, ends here nevertheless.

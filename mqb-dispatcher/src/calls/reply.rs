@@ -1,10 +1,9 @@
 //! Answers, and the ways they take back to the caller.
 
-use std::fmt;
 use std::time::Duration;
 
 #[cfg(not(mqb_loom))]
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use crate::calls::call::CallInfo;
 
@@ -69,10 +68,11 @@ pub enum Answer<T> {
     Failed,
 }
 
-/// The way of a reply. Exactly one of its methods is called, on any thread.
-pub trait Reply: Send + Sized + 'static {
+/// The way of a reply. Exactly one of its methods is called, on the thread that has the call. A call that goes to a pool needs one
+/// that is `Send`; one that is handled where it was received can hold an `Rc` of its connection.
+pub trait Reply: Sized {
     /// What handlers respond with.
-    type Response: Send;
+    type Response;
 
     /// Takes the answer to the caller. Must not block: the loop's thread may be calling.
     fn reply(self, call: CallInfo, answer: Answer<Self::Response>);
