@@ -231,8 +231,7 @@ impl Model {
             }
         }
         self.removed += dead.len() as u64;
-        dead.iter()
-            .for_each(|sequence| drop(self.messages.remove(sequence)));
+        self.messages.retain(|sequence, _| !dead.contains(sequence));
     }
 
     /// New subscriptions take over accounts of the same id first, then the fullest ones.
@@ -536,7 +535,7 @@ impl World {
             .filter(|m| matches!(m.state, State::Held { .. }))
             .map(|m| m.guid)
             .collect();
-        let guid = if pick % 5 == 0 || held.is_empty() {
+        let guid = if pick.is_multiple_of(5) || held.is_empty() {
             guid(pick)
         } else {
             held[pick as usize % held.len()]

@@ -430,14 +430,16 @@ impl<B: Send, R: Reply + Send> State<B, R> {
         let chain = call.chain();
         let is_free = chain.is_none_or(|chain| !self.queue.is_busy(chain));
         let leaves_asleep = is_free && self.leaves_asleep(config);
-        if is_free && !leaves_asleep && self.queue.ready() == 0 {
-            if let Some(worker) = self.idle.pop() {
-                if let Some(chain) = chain {
-                    self.queue.begin(chain);
-                }
-                self.active += usize::from(!config.classes[class].may_block);
-                return Decision::HandOff(worker, call);
+        if is_free
+            && !leaves_asleep
+            && self.queue.ready() == 0
+            && let Some(worker) = self.idle.pop()
+        {
+            if let Some(chain) = chain {
+                self.queue.begin(chain);
             }
+            self.active += usize::from(!config.classes[class].may_block);
+            return Decision::HandOff(worker, call);
         }
         let mut evicted = None;
         let entry = entry(config, &call);
