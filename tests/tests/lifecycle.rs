@@ -219,8 +219,10 @@ fn data_that_is_not_understood_is_refused_and_kept() {
     };
     let nameless =
         |dir: &Path| std::fs::remove_file(dir.join("FORMAT")).expect("it says what it is");
-    let cases: [(&str, &dyn Fn(&Path)); 2] = [("format version 2", &newer), ("FORMAT", &nameless)];
-    for (reason, spoil) in cases {
+    for (reason, spoil) in [
+        ("format version 2", newer as fn(&Path)),
+        ("FORMAT", nameless),
+    ] {
         let mut broker = Setup::processors(1).start();
         let mut peer = Peer::connect(broker.address());
         peer.open_write("bmq://newer/q", 0);
