@@ -6,7 +6,7 @@ use std::hint::black_box;
 use mqb_benches::thread_cpu_ns;
 use mqb_dispatcher::calls::{Entry, Eviction, LaneConfig, QueueConfig, ReadyQueue};
 
-use crate::reference::{Cached, Call, Deadline, Ordered, Recomputed};
+use crate::reference::{Cached, Call, Deadline, Ordered, Recomputed, ThreeFunctions};
 use crate::stats::{Ratio, ratio};
 use crate::wire::Request;
 
@@ -36,7 +36,7 @@ fn call(number: usize) -> Box<Call> {
 /// The binary heap of boxed calls.
 struct Heap<D>(BinaryHeap<Ordered<D>>);
 
-impl<D: Deadline> Heap<D> {
+impl<D: Deadline> Structure for Heap<D> {
     fn with(count: usize) -> Self {
         let mut heap = BinaryHeap::with_capacity(count + 1);
         heap.extend((0..count).map(|number| Ordered::new(call(number))));
@@ -59,15 +59,6 @@ struct Lanes<D> {
 }
 
 impl<D: Deadline> Lanes<D> {
-    fn with(count: usize) -> Self {
-        let mut lanes = Self {
-            lanes: std::array::from_fn(|_| VecDeque::with_capacity(count + 1)),
-            rule: std::marker::PhantomData,
-        };
-        (0..count).for_each(|number| lanes.push(call(number)));
-        lanes
-    }
-
     fn push(&mut self, call: Box<Call>) {
         let lane = &mut self.lanes[call.class()];
         match lane.back() {
@@ -77,6 +68,17 @@ impl<D: Deadline> Lanes<D> {
             }
             _ => lane.push_back(call),
         }
+    }
+}
+
+impl<D: Deadline> Structure for Lanes<D> {
+    fn with(count: usize) -> Self {
+        let mut lanes = Self {
+            lanes: std::array::from_fn(|_| VecDeque::with_capacity(count + 1)),
+            rule: std::marker::PhantomData,
+        };
+        (0..count).for_each(|number| lanes.push(call(number)));
+        lanes
     }
 
     fn cycle(&mut self, number: usize, next: &mut Option<Box<Call>>) {
@@ -124,47 +126,55 @@ fn alternate(
     }
 }
 
+trait Structure {
+    fn with(count: usize) -> Self;
+    fn cycle(&mut self, number: usize, next: &mut Option<Box<Call>>);
+}
+
+/// A structure that goes on where its last round ended.
+struct Side<S> {
+    structure: S,
+    next: Option<Box<Call>>,
+    at: usize,
+}
+
+impl<S: Structure> Side<S> {
+    fn new(waiting: usize) -> Self {
+        Self {
+            structure: S::with(waiting),
+            next: None,
+            at: waiting,
+        }
+    }
+
+    fn round(&mut self) -> f64 {
+        let at = self.at;
+        self.at += OPERATIONS;
+        time(|number| self.structure.cycle(at + number, &mut self.next))
+    }
+}
+
+fn compare<A: Structure, B: Structure>(structure: &'static str, waiting: usize) -> Row {
+    let (mut cached, mut recomputed) = (Side::<A>::new(waiting), Side::<B>::new(waiting));
+    alternate(structure, waiting, || cached.round(), || recomputed.round())
+}
+
+const HEAP: &str = "binary heap of boxed calls";
+pub(crate) const LANES: &str = "lanes of boxed calls";
+
 pub(crate) fn run() -> Vec<Row> {
     let mut rows = Vec::new();
     for waiting in [50, 200, 2000] {
-        let (mut heap, mut other) = (
-            Heap::<Cached>::with(waiting),
-            Heap::<Recomputed>::with(waiting),
-        );
-        let (mut next, mut next_other) = (None, None);
-        let (mut at, mut at_other) = (waiting, waiting);
-        rows.push(alternate(
-            "binary heap of boxed calls",
+        rows.push(compare::<Heap<Cached>, Heap<Recomputed>>(HEAP, waiting));
+    }
+    for waiting in [50, 200, 2000] {
+        rows.push(compare::<Heap<Cached>, Heap<ThreeFunctions>>(
+            "same, as Kudu: three functions",
             waiting,
-            || {
-                at += OPERATIONS;
-                time(|number| heap.cycle(at + number, &mut next))
-            },
-            || {
-                at_other += OPERATIONS;
-                time(|number| other.cycle(at_other + number, &mut next_other))
-            },
         ));
     }
     for waiting in [50, 200, 2000] {
-        let (mut lanes, mut other) = (
-            Lanes::<Cached>::with(waiting),
-            Lanes::<Recomputed>::with(waiting),
-        );
-        let (mut next, mut next_other) = (None, None);
-        let (mut at, mut at_other) = (waiting, waiting);
-        rows.push(alternate(
-            "lanes of boxed calls",
-            waiting,
-            || {
-                at += OPERATIONS;
-                time(|number| lanes.cycle(at + number, &mut next))
-            },
-            || {
-                at_other += OPERATIONS;
-                time(|number| other.cycle(at_other + number, &mut next_other))
-            },
-        ));
+        rows.push(compare::<Lanes<Cached>, Lanes<Recomputed>>(LANES, waiting));
     }
     rows
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use mio::Interest;
 use mqb_dispatcher::calls::{
-    Answer, Bound, CallHeader, CallInfo, Class, ClassConfig, InboundCall, PoolConfig, PoolFigures,
-    PoolHandle, PostTo, Reply, Service, ServicePool,
+    Answer, Bound, CallHeader, CallInfo, Class, ClassConfig, InboundCall, PoolConfig, PoolHandle,
+    PostTo, Reply, Service, ServicePool,
 };
 use mqb_dispatcher::{
     Client, ClientCore, ClientKind, Clock, Cx, Dispatcher, DispatcherConfig, Hooks, IoToken,
@@ -261,10 +261,6 @@ impl Server {
                     outbound: Rc::default(),
                 })
             });
-    }
-
-    pub(crate) fn figures(&self) -> Option<PoolFigures> {
-        self.pool.as_ref().map(ServicePool::figures)
     }
 
     pub(crate) fn stop(self) {

@@ -136,7 +136,7 @@ pub(crate) fn capacity(workers: u16) -> f64 {
         if now >= end {
             break;
         }
-        while sent < tally.answered.load(Ordering::Acquire) + 4 * u64::from(workers) {
+        while sent < tally.answered.load(Ordering::Acquire) + 8 * u64::from(workers) {
             sent += 1;
             handle.put(
                 InboundCall::receive(&header(0, 0), (), Route(Arc::clone(&tally)), now),
@@ -187,10 +187,10 @@ pub(crate) fn run(policy: Policy, is_mixed: bool, load: f64, capacity: f64, work
         }
         if !is_counting && now >= counted_from {
             is_counting = true;
-            for class in 0..3 {
-                served_before[class] = tally.in_time[class].load(Ordering::Relaxed);
+            served_before = std::array::from_fn(|class| {
                 tally.sent[class].store(0, Ordering::Relaxed);
-            }
+                tally.in_time[class].load(Ordering::Relaxed)
+            });
             tally.refusals.lock().expect("no panic").clear();
         }
         if now >= tick {

@@ -256,7 +256,7 @@ impl<B: Send, R: Reply + Send> Exchange<B, R> {
                     self.counter().refused(call.class(), why);
                 }
                 if state.queue.ready() > 0 {
-                    state.wake_one(&self.config)
+                    state.wake_one()
                 } else {
                     None
                 }
@@ -300,7 +300,7 @@ impl<B: Send, R: Reply + Send> Exchange<B, R> {
         loop {
             let worker = {
                 let mut state = lock(&self.state);
-                state.wake_one(&self.config)
+                state.wake_one()
             };
             match worker {
                 Some(worker) => self.post(worker, Delivery::Look),
@@ -465,7 +465,7 @@ impl<B: Send, R: Reply + Send> State<B, R> {
         self.queue.push(entry, call);
         self.wakes_suppressed += u64::from(leaves_asleep);
         let wake = if self.queue.ready() > 0 && !leaves_asleep {
-            self.wake_one(config)
+            self.wake_one()
         } else {
             None
         };
@@ -495,8 +495,7 @@ impl<B: Send, R: Reply + Send> State<B, R> {
     }
 
     /// Takes an idle worker off the stack, to be sent to look at the queue.
-    fn wake_one(&mut self, config: &PoolConfig) -> Option<u16> {
-        let _ = config;
+    fn wake_one(&mut self) -> Option<u16> {
         let worker = self.idle.pop()?;
         self.active += 1;
         Some(worker)
@@ -507,7 +506,7 @@ impl<B: Send, R: Reply + Send> State<B, R> {
         if self.queue.ready() == 0 || self.leaves_asleep(config) {
             return None;
         }
-        self.wake_one(config)
+        self.wake_one()
     }
 
     /// Takes note of what a worker has done.
