@@ -32,6 +32,7 @@ mod syncer;
 #[cfg(test)]
 mod tests;
 mod window;
+mod window_files;
 mod writer;
 
 use std::sync::Arc;

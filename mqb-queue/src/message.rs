@@ -188,6 +188,20 @@ impl MessageTable {
         slot
     }
 
+    /// Makes room in the index for that many more messages: growing step by step would move each of them again and again.
+    pub(crate) fn reserve(&mut self, messages: usize) {
+        let (pages, hasher) = (&self.pages, &self.hasher);
+        for shard in self.index.iter_mut() {
+            // An eighth more than its share: hashes are not spread evenly.
+            shard.reserve(messages / INDEX_SHARDS * 9 / 8 + 1, |&slot| {
+                hash_of(
+                    hasher,
+                    &pages[slot as usize / PAGE_SLOTS][slot as usize % PAGE_SLOTS].guid,
+                )
+            });
+        }
+    }
+
     /// Removes a message and returns what it was.
     pub(crate) fn remove(&mut self, slot: Slot) -> Message {
         let message = *self.at(slot);

@@ -206,6 +206,11 @@ impl Queue {
         self.settings = settings;
     }
 
+    /// Makes room for that many messages to be restored.
+    pub fn reserve(&mut self, messages: usize) {
+        self.messages.reserve(messages);
+    }
+
     /// Puts back a message that recovery found. Quota does not apply; it can be delivered at once.
     pub fn restore(&mut self, message: RestoredMessage) {
         let RestoredMessage {

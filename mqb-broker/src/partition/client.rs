@@ -75,6 +75,7 @@ impl PreparedQueue {
         let name = Uri::parse(&recovered.uri).map_or("", |uri| uri.qualified_domain());
         let domain = Domain::recovered(name, config);
         let mut engine = Queue::new(recovered.id, domain.queue_settings());
+        engine.reserve(recovered.messages.len());
         recovered
             .messages
             .into_iter()

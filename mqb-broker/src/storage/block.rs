@@ -1,7 +1,7 @@
 //! Blocks: what one turn appended, built in place and then shared unchanged by cache, writer and senders.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use mqb_core::log::{
@@ -15,23 +15,39 @@ pub const MAX_COPIED: usize = 4096;
 
 const ZEROS: [u8; 8] = [0; 8];
 
-/// Memory that the blocks of all partitions may use together, and what they use, bytes still held by senders included.
+/// Memory that storage may use for the blocks and tables of all partitions together, and what it uses, bytes still held by senders included.
+///
+/// Buffers of blocks are used again: a megabyte of fresh memory costs more than filling it, and what an allocator keeps of a million
+/// buffers of changing sizes would be memory that no budget knows.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
     used: AtomicUsize,
+    /// Of them tables, which cannot leave.
+    tables: AtomicUsize,
+    /// Buffers that wait to be used again; not counted, few. A lock of its own, held for a push or a pop, once per block.
+    spare: Mutex<Vec<Vec<u8>>>,
 }
+
+/// Smaller buffers are the allocator's business.
+const REUSED_MIN: usize = 128 << 10;
+/// Larger ones are rare.
+const REUSED_MAX: usize = 4 << 20;
+const SPARE_BUFFERS: usize = 8;
 
 impl MemoryBudget {
     /// **Units**: bytes.
     pub fn new(limit: usize) -> Arc<Self> {
+        let spare = Mutex::new(Vec::with_capacity(SPARE_BUFFERS));
         Arc::new(MemoryBudget {
             limit,
             used: AtomicUsize::new(0),
+            tables: AtomicUsize::new(0),
+            spare,
         })
     }
 
-    /// **Units**: bytes.
+    /// **Units**: bytes of blocks.
     pub fn used(&self) -> usize {
         // A figure to steer by; nothing is published through it.
         self.used.load(Ordering::Relaxed)
@@ -39,7 +55,7 @@ impl MemoryBudget {
 
     /// Whether blocks should leave memory.
     pub fn is_over(&self) -> bool {
-        self.used() > self.limit
+        self.used() + self.tables.load(Ordering::Relaxed).min(self.limit / 2) > self.limit
     }
 
     pub(crate) fn add(&self, bytes: usize) {
@@ -48,6 +64,33 @@ impl MemoryBudget {
 
     pub(crate) fn sub(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// A partition's tables have grown or shrunk. **Units**: bytes.
+    pub(crate) fn tables_changed(&self, from: usize, to: usize) {
+        self.tables.fetch_add(to, Ordering::Relaxed);
+        self.tables.fetch_sub(from, Ordering::Relaxed);
+    }
+
+    /// An empty buffer for at least that many bytes.
+    fn buffer(&self, bytes: usize) -> Vec<u8> {
+        if bytes >= REUSED_MIN {
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = spare.iter().position(|b| b.capacity() >= bytes) {
+                return spare.swap_remove(at);
+            }
+        }
+        Vec::with_capacity(bytes)
+    }
+
+    fn give_back(&self, mut buffer: Vec<u8>) {
+        if (REUSED_MIN..=REUSED_MAX).contains(&buffer.capacity()) {
+            buffer.clear();
+            let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+            if spare.len() < SPARE_BUFFERS {
+                spare.push(buffer);
+            }
+        }
     }
 
     /// Makes shared bytes that are counted until the last reference is gone.
@@ -74,6 +117,7 @@ impl AsRef<[u8]> for Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.budget.sub(self.bytes.capacity());
+        self.budget.give_back(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -100,7 +144,15 @@ pub struct BlockBuilder {
 impl BlockBuilder {
     /// An empty block; `expected` bytes are reserved.
     pub fn new(expected: usize) -> Self {
-        let mut head = Vec::with_capacity(expected.max(ENTRY_HEADER_LEN));
+        Self::with_buffer(Vec::with_capacity(expected.max(ENTRY_HEADER_LEN)))
+    }
+
+    /// The same, in a buffer that was used before if there is one.
+    pub(crate) fn reusing(expected: usize, budget: &MemoryBudget) -> Self {
+        Self::with_buffer(budget.buffer(expected.max(ENTRY_HEADER_LEN)))
+    }
+
+    fn with_buffer(mut head: Vec<u8>) -> Self {
         head.resize(ENTRY_HEADER_LEN, 0);
         BlockBuilder {
             head,

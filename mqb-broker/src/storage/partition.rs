@@ -109,6 +109,8 @@ pub struct PartitionLog {
     /// No checkpoint and no cleaning before: the last one found no space.
     retry_at_ms: u64,
     window_bytes: u64,
+    counted_tables: usize,
+    counted_at_ms: u64,
     window_cursor: usize,
     checkpoints: u64,
     checkpoint_index: Index,
@@ -162,6 +164,8 @@ impl PartitionLog {
             retry_at_ms: 0,
             window_bytes: found.window_bytes,
             window_cursor: 0,
+            counted_tables: 0,
+            counted_at_ms: 0,
             checkpoints: 0,
             checkpoint_index: found.checkpoint_index,
             done: Vec::new(),
@@ -284,7 +288,8 @@ impl PartitionLog {
         }
         self.expected =
             (self.builder.len() * 5 / 4).clamp(4096, self.config.block_bytes + (64 << 10));
-        let builder = std::mem::replace(&mut self.builder, BlockBuilder::new(self.expected));
+        let next = BlockBuilder::reusing(self.expected, &self.log.shared.budget);
+        let builder = std::mem::replace(&mut self.builder, next);
         let (index, puts) = (self.log.last().next(), builder.puts());
         let block = self
             .log
@@ -389,6 +394,7 @@ impl PartitionLog {
         }
         self.probe();
         self.expire_windows();
+        self.count_tables();
         if self.now_ms >= self.retry_at_ms {
             self.start_checkpoint_if_due();
             self.clean();
@@ -410,6 +416,30 @@ impl PartitionLog {
             self.log.probe_space();
             self.log.shared.push_chore(Chore::Reserve);
         }
+    }
+
+    /// Tells the budget what the tables take, a few times a second.
+    fn count_tables(&mut self) {
+        const EVERY_MS: u64 = 200;
+        if self.now_ms < self.counted_at_ms + EVERY_MS {
+            return;
+        }
+        let bytes = self.table_bytes();
+        self.log
+            .shared
+            .budget
+            .tables_changed(self.counted_tables, bytes);
+        (self.counted_tables, self.counted_at_ms) = (bytes, self.now_ms);
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.log.memory_bytes()
+            + self.ledger.memory_bytes()
+            + self
+                .windows
+                .values()
+                .map(Window::memory_bytes)
+                .sum::<usize>()
     }
 
     fn expire_windows(&mut self) {
@@ -831,12 +861,20 @@ impl PartitionLog {
             checkpoint_index: self.checkpoint_index.0,
             window_entries: windows().map(|w| w.len() as u64).sum(),
             window_shortened: windows().map(Window::shortened).sum(),
-            table_bytes: (self.log.memory_bytes() + self.ledger.memory_bytes()) as u64
-                + windows().map(|w| w.memory_bytes() as u64).sum::<u64>(),
+            table_bytes: self.table_bytes() as u64,
             block_bytes: self.log.shared.budget.used() as u64,
             full: self.log.is_full(),
             ..stats
         }
+    }
+}
+
+impl Drop for PartitionLog {
+    fn drop(&mut self) {
+        self.log
+            .shared
+            .budget
+            .tables_changed(self.counted_tables, 0);
     }
 }
 

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use mqb_core::log::{
     self, Checkpoint, EntryHeader, FRAME_HEADER_LEN, Frame, FrameHeader, FrameKind, HardState,
     Index, LogError, QueueCounters, Record, Records, SegmentInfo, SegmentRole, Term, WindowFile,
-    WindowRun, carried_items, find_frame,
+    carried_items, find_frame,
 };
 use mqb_core::{Guid, PartitionId, QueueId, Sequence};
 use mqb_queue::DataFormat;
@@ -29,6 +29,7 @@ use super::places::{Places, Table, cold_name, hot_name};
 use super::seam::Fold;
 use super::shared::{Notify, Segment, Shared};
 use super::window::Window;
+use super::window_files::{LoadedWindows, WindowFiles};
 use super::{Environment, StorageConfig};
 
 /// How far recovery is. Units of `done` and `total`: bytes of files.
@@ -115,9 +116,17 @@ pub(crate) fn recover(
         let files = recovery.list()?;
         recovery.read_checkpoint(&files)?;
         recovery.find_missing(&files);
-        recovery.read_windows(&files)?;
-        recovery.read_cold(&files)?;
-        recovery.read_hot(&files)?;
+        let windows = recovery.window_files(&files);
+        std::thread::scope(|scope| {
+            let windows = scope.spawn(move || windows.load());
+            recovery.read_cold(&files)?;
+            recovery.read_hot(&files)?;
+            let windows = windows
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            recovery.take_windows(windows?);
+            Ok::<(), StorageError>(())
+        })?;
         if recovery.superseded.is_empty() {
             return recovery.finish(&files, notify);
         }
@@ -161,6 +170,8 @@ struct Recovery<'a> {
     messages: HashMap<QueueId, Vec<RecoveredMessage>>,
     cold_messages: BTreeMap<Sequence, (QueueId, RecoveredMessage)>,
     windows: HashMap<QueueId, Window>,
+    /// Messages later than the checkpoint, for the windows.
+    seen: Vec<(QueueId, Guid, Sequence, u64)>,
     window_files: Vec<WindowFileState>,
     damage: Vec<Damage>,
     files: HashMap<u64, Arc<dyn DiskFile>>,
@@ -209,6 +220,7 @@ impl<'a> Recovery<'a> {
             messages: HashMap::new(),
             cold_messages: BTreeMap::new(),
             windows: HashMap::new(),
+            seen: Vec::new(),
             window_files: Vec::new(),
             damage: Vec::new(),
             files: HashMap::new(),
@@ -266,6 +278,16 @@ impl<'a> Recovery<'a> {
             .map_err(StorageError::io("opening", path))
     }
 
+    fn progressed(&mut self, bytes: usize) {
+        self.done += bytes as u64;
+        let (done, total) = (self.done, self.total.max(self.done));
+        (self.progress)(RecoveryProgress {
+            partition: self.id,
+            done,
+            total,
+        });
+    }
+
     /// Reads a whole file into `buffer`, which is used again and again.
     fn read(
         &mut self,
@@ -273,30 +295,8 @@ impl<'a> Recovery<'a> {
         name: &str,
         buffer: &mut Vec<u8>,
     ) -> Result<(), StorageError> {
-        const PIECE: usize = 8 << 20;
-        let io = |e| StorageError::io("reading", self.dir.join(name))(e);
-        let len = usize::try_from(file.len().map_err(io)?).unwrap_or(usize::MAX);
-        if buffer.len() < len {
-            buffer.resize(len, 0);
-        }
-        buffer.truncate(len);
-        let mut have = 0;
-        while have < len {
-            let end = len.min(have + PIECE);
-            let n = read_full(file, &mut buffer[have..end], have as u64)
-                .map_err(|e| StorageError::io("reading", self.dir.join(name))(e))?;
-            have += n;
-            self.done += n as u64;
-            (self.progress)(RecoveryProgress {
-                partition: self.id,
-                done: self.done,
-                total: self.total.max(self.done),
-            });
-            if n == 0 {
-                buffer.truncate(have);
-                break;
-            }
-        }
+        read_file(file, buffer).map_err(StorageError::io("reading", self.dir.join(name)))?;
+        self.progressed(buffer.len());
         Ok(())
     }
 
@@ -399,55 +399,41 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    fn window(&mut self, queue: QueueId) -> &mut Window {
-        let limits = self.config.window;
-        self.windows
-            .entry(queue)
-            .or_insert_with(|| Window::new(limits))
+    fn window_files(&self, files: &Files) -> WindowFiles {
+        WindowFiles {
+            disk: Arc::clone(&self.environment.disk),
+            dir: self.dir.to_owned(),
+            partition: self.id,
+            listed: self.checkpoint.windows.clone(),
+            present: files.windows.clone(),
+            queues: self.ledger.queues.keys().copied().collect(),
+            limits: self.config.window,
+        }
     }
 
-    fn read_windows(&mut self, files: &Files) -> Result<(), StorageError> {
-        let mut bytes = Vec::new();
-        for listed in self.checkpoint.windows.clone() {
-            let name = window_name(listed.id);
-            if files.windows.binary_search(&listed.id).is_err() {
-                self.damaged(name, 0, None, DamageKind::Missing);
-                continue;
+    /// Takes the windows as of the checkpoint and adds what the log has since.
+    fn take_windows(&mut self, loaded: LoadedWindows) {
+        self.windows = loaded.windows;
+        self.windows
+            .retain(|queue, _| self.ledger.queues.contains_key(queue));
+        self.window_files = loaded.files;
+        self.damage.extend(loaded.damage);
+        self.done += loaded.bytes;
+        let limits = self.config.window;
+        for (queue, guid, sequence, at_ms) in std::mem::take(&mut self.seen) {
+            if self.ledger.queues.contains_key(&queue) {
+                self.windows
+                    .entry(queue)
+                    .or_insert_with(|| Window::new(limits))
+                    .insert(guid, sequence, at_ms);
             }
-            let file = self.open(&name)?;
-            self.read(&*file, &name, &mut bytes)?;
-            bytes.truncate(usize::try_from(listed.length).unwrap_or(usize::MAX));
-            let mut state = WindowFileState {
-                file: listed,
-                newest_ms: 0,
-            };
-            let mut at = 0;
-            while at < listed.length as usize {
-                match Frame::parse(&bytes, at, listed.id)
-                    .and_then(|f| WindowRun::parse(f.content).map(|run| (run, f.header)))
-                {
-                    Ok((run, header)) => {
-                        state.newest_ms = state.newest_ms.max(run.newest_ms);
-                        if self.ledger.queues.contains_key(&run.queue) {
-                            self.window(run.queue).load(run.newest_ms, &run.items);
-                        }
-                        at += header.frame_len();
-                    }
-                    Err(error) => {
-                        self.damaged(name.clone(), at as u64, None, error.into());
-                        at = find_frame(&bytes, listed.id, at + 8).map_or(usize::MAX, |f| f.offset);
-                    }
-                }
-            }
-            self.window_files.push(state);
         }
-        Ok(())
     }
 
     // Cold segments.
 
     fn read_cold(&mut self, files: &Files) -> Result<(), StorageError> {
-        let mut bytes = Vec::new();
+        let mut bytes: Vec<u8> = Vec::new();
         for &id in &files.cold {
             let name = cold_name(id);
             let file = self.open(&name)?;
@@ -526,7 +512,6 @@ impl<'a> Recovery<'a> {
     // Hot segments.
 
     fn read_hot(&mut self, files: &Files) -> Result<(), StorageError> {
-        let mut bytes = Vec::new();
         for &id in &files.hot {
             let file = self.open(&hot_name(id))?;
             self.total += file
@@ -535,20 +520,49 @@ impl<'a> Recovery<'a> {
             self.files.insert(id, file);
         }
         self.total += self.done;
-        for (position, &id) in files.hot.iter().enumerate() {
-            let (name, file) = (hot_name(id), Arc::clone(&self.files[&id]));
-            self.read(&*file, &name, &mut bytes)?;
-            if self.cut.is_some() {
-                if find_frame(&bytes, id, 0).is_some() {
-                    self.wiped.push(id);
-                } else {
-                    self.unused.push(id);
-                }
-                continue;
+        let sources: Vec<_> = files
+            .hot
+            .iter()
+            .map(|id| (*id, Arc::clone(&self.files[id])))
+            .collect();
+        std::thread::scope(|scope| {
+            // One segment is read while the one before it is folded.
+            let (to_fold, from_disk) = std::sync::mpsc::sync_channel::<std::io::Result<Vec<u8>>>(0);
+            let (to_reader, buffers) = std::sync::mpsc::channel();
+            for _ in 0..2.min(sources.len()) {
+                to_reader.send(Vec::new()).expect("the receiver is here");
             }
-            self.hot_segment(&files.hot[position..], &name, file, &bytes)?;
-        }
-        Ok(())
+            let read_from = &sources;
+            scope.spawn(move || {
+                for (_, file) in read_from {
+                    let Ok(mut buffer) = buffers.recv() else {
+                        return;
+                    };
+                    let read = read_file(&**file, &mut buffer).map(|()| buffer);
+                    if to_fold.send(read).is_err() {
+                        return;
+                    }
+                }
+            });
+            for (position, (id, file)) in sources.iter().enumerate() {
+                let name = hot_name(*id);
+                let bytes = from_disk
+                    .recv()
+                    .expect("the reader sends one for each")
+                    .map_err(StorageError::io("reading", self.dir.join(&name)))?;
+                self.progressed(bytes.len());
+                if self.cut.is_none() {
+                    self.hot_segment(&files.hot[position..], &name, Arc::clone(file), &bytes)?;
+                } else if find_frame(&bytes, *id, 0).is_some() {
+                    self.wiped.push(*id);
+                } else {
+                    self.unused.push(*id);
+                }
+                // The reader may have come to its end.
+                let _ = to_reader.send(bytes);
+            }
+            Ok(())
+        })
     }
 
     /// Folds one segment; `ids` are it and those after it.
@@ -885,8 +899,8 @@ impl<'a> Recovery<'a> {
                     self.ledger.clock_ms = self.ledger.clock_ms.max(put.accepted_at_ms);
                     if let Some(counters) = self.ledger.counters(put.queue) {
                         counters.put += 1;
-                        self.window(put.queue)
-                            .insert(put.guid, sequence, put.accepted_at_ms);
+                        self.seen
+                            .push((put.queue, put.guid, sequence, put.accepted_at_ms));
                     }
                 }
                 let settled =
@@ -942,7 +956,6 @@ impl<'a> Recovery<'a> {
             }
             Record::QueueRemoved { queue } => {
                 self.ledger.queues.remove(&queue);
-                self.windows.remove(&queue);
                 for message in self.messages.remove(&queue).unwrap_or_default() {
                     self.settle(message.sequence);
                 }
@@ -1155,4 +1168,12 @@ enum Head {
     /// No frame of this segment is in the file: prepared, never written.
     Unused,
     Bad,
+}
+
+fn read_file(file: &dyn DiskFile, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+    let len = usize::try_from(file.len()?).unwrap_or(usize::MAX);
+    buffer.resize(len, 0);
+    let have = read_full(file, buffer, 0)?;
+    buffer.truncate(have);
+    Ok(())
 }

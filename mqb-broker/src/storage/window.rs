@@ -218,6 +218,17 @@ impl Window {
         self.chunks.iter_mut().for_each(|c| c.saved = false);
     }
 
+    /// Makes room in the tables for that many items: growing step by step would move each of them again and again.
+    pub(crate) fn reserve(&mut self, items: usize) {
+        let (chunks, first, hasher) = (&self.chunks, self.first, &self.hasher);
+        for table in &mut self.tables {
+            // An eighth more than its share: hashes are not spread evenly.
+            table.reserve(items / TABLES + items / TABLES / 8 + 1, |p| {
+                hasher.hash_one(Self::item(chunks, first, *p).1.guid.0)
+            });
+        }
+    }
+
     /// Takes a run from a file, in the order of the files. Items that are here already are skipped: sequences rise.
     pub(crate) fn load(&mut self, newest_ms: u64, items: &[WindowItem]) {
         let last = self
