@@ -29,6 +29,8 @@ pub struct MemoryBudget {
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
+/// **Units**: bytes of a buffer for a full block: 1 MiB and what the record that fills it may exceed it by.
+const FULL_BLOCK: usize = (1 << 20) + (64 << 10);
 /// Smaller buffers are the allocator's business.
 const REUSED_MIN: usize = 128 << 10;
 /// Larger ones are rare.
@@ -147,9 +149,22 @@ impl BlockBuilder {
         Self::with_buffer(Vec::with_capacity(expected.max(ENTRY_HEADER_LEN)))
     }
 
-    /// The same, in a buffer that was used before if there is one.
+    /// The same, in a buffer that was used before if there is one. All but small blocks get one for a full block.
     pub(crate) fn reusing(expected: usize, budget: &MemoryBudget) -> Self {
-        Self::with_buffer(budget.buffer(expected.max(ENTRY_HEADER_LEN)))
+        let bytes = if expected < REUSED_MIN {
+            expected.max(ENTRY_HEADER_LEN)
+        } else {
+            expected.max(FULL_BLOCK)
+        };
+        Self::with_buffer(budget.buffer(bytes))
+    }
+
+    /// Makes room for `bytes` more. Growing from a small block goes straight to a full one: doubling would copy it four times and end beyond.
+    fn reserve(&mut self, bytes: usize) {
+        let (len, capacity) = (self.head.len(), self.head.capacity());
+        if capacity - len < bytes && capacity * 2 >= REUSED_MIN && len + bytes <= FULL_BLOCK {
+            self.head.reserve_exact(FULL_BLOCK - len);
+        }
     }
 
     fn with_buffer(mut head: Vec<u8>) -> Self {
@@ -184,6 +199,7 @@ impl BlockBuilder {
     pub fn put(&mut self, queue: QueueId, accepted_at_ms: u64, message: &NewMessage<'_>) {
         let len =
             u32::try_from(message.data.len()).expect("messages are limited to 64 MiB on the wire");
+        self.reserve(PUT_HEADER_LEN + message.data.len().min(MAX_COPIED) + ZEROS.len());
         self.head.extend_from_slice(&log::put_header(
             queue,
             message.format.0,
@@ -250,7 +266,9 @@ impl BlockBuilder {
         let bytes = header.seal(Pieces::new(&self.head, &self.large, ENTRY_HEADER_LEN));
         self.head[..ENTRY_HEADER_LEN].copy_from_slice(&bytes);
         if self.head.capacity() > self.head.len() + self.head.len() / 2 {
-            self.head.shrink_to_fit();
+            // It may stay for long: in a buffer of its size, and the large one is used again.
+            let exact = self.head.as_slice().to_vec();
+            budget.give_back(std::mem::replace(&mut self.head, exact));
         }
         let large = (!self.large.is_empty()).then(|| Arc::new(self.large));
         Block {

@@ -286,8 +286,9 @@ impl PartitionLog {
         if self.builder.is_empty() {
             return;
         }
-        self.expected =
-            (self.builder.len() * 5 / 4).clamp(4096, self.config.block_bytes + (64 << 10));
+        // Falls slowly: a small block at the end of a busy turn says little of the next one.
+        let expected = (self.builder.len() * 5 / 4).max(self.expected * 7 / 8);
+        self.expected = expected.clamp(4096, self.config.block_bytes + (64 << 10));
         let next = BlockBuilder::reusing(self.expected, &self.log.shared.budget);
         let builder = std::mem::replace(&mut self.builder, next);
         let (index, puts) = (self.log.last().next(), builder.puts());
