@@ -11,8 +11,9 @@ for number in range(quota + 3):
 # One without an ack callback is refused too, which must not confuse the SDK.
 peer.post(uri, b"unheard", ack=False)
 peer.wait("all acks", lambda: len(peer.acks) == quota + 3)
-statuses = [ack.status.name for ack in peer.acks]
-check(statuses == ["SUCCESS"] * quota + ["LIMIT_MESSAGES"] * 3, repr(statuses))
+# A refusal needs no disk and may overtake; how many there are of each kind is what counts.
+statuses = sorted(ack.status.name for ack in peer.acks)
+check(statuses == ["LIMIT_MESSAGES"] * 3 + ["SUCCESS"] * quota, repr(statuses))
 peer.session.close_queue(uri)
 peer.stop()
 say("done")

@@ -8,10 +8,15 @@ pub const SMALL_SEGMENTS: &str = "
 segment_size = \"1MiB\"
 ";
 
-/// Little memory for messages, so that a test sees at once what is held beyond it.
+/// Little memory for messages, so that a test sees at once what is held beyond it. And patience with peers that read
+/// nothing, because here they are the point.
 pub const SMALL_MEMORY: &str = "
 [storage]
 cache_size = \"32MiB\"
+[limits]
+write_stall_timeout = \"10m\"
+[heartbeat]
+interval = \"0s\"
 ";
 
 /// What the metrics page says about one queue.
