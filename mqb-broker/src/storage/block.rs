@@ -56,8 +56,13 @@ impl MemoryBudget {
     }
 
     /// Whether blocks should leave memory.
+    ///
+    /// What the allocator keeps besides is part of the process's memory too: about a quarter of the blocks, measured with a million messages
+    /// of 1 KiB waiting.
     pub fn is_over(&self) -> bool {
-        self.used() + self.tables.load(Ordering::Relaxed).min(self.limit / 2) > self.limit
+        let blocks = self.used();
+        let tables = self.tables.load(Ordering::Relaxed).min(self.limit / 2);
+        blocks + blocks / 4 + tables > self.limit
     }
 
     pub(crate) fn add(&self, bytes: usize) {

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn oldest_blocks_leave_first_and_pinned_bytes_stay_counted() {
-        let budget = MemoryBudget::new(3000);
+        let budget = MemoryBudget::new(3750);
         let mut cache = Cache::new(Arc::clone(&budget));
         for frame in 0..5 {
             cache.insert(key(frame), block(&budget, 1000), 1);
