@@ -80,3 +80,10 @@ pub fn domain(name: &str, settings: &[(&str, &str)]) -> String {
         .collect();
     format!("\n[[domain]]\nname = \"{name}\"\n{lines}")
 }
+
+/// For tests that restart often: recovery looks through the whole of a segment for frames behind a torn tail, which in a
+/// build without optimisation takes seconds for a large one.
+pub const QUICK_RESTART: &str = "
+[storage]
+segment_size = \"4MiB\"
+";

@@ -128,19 +128,19 @@ fn crash_rounds(test: &str, setup: Setup, sizes: (u64, u64), target: u64) {
 
 with_processors! {
     fn killed_at_sync(processors) {
-        let setup = Setup::processors(processors).durability("sync");
+        let setup = Setup::processors(processors).durability("sync").config(settings::QUICK_RESTART);
         crash_rounds("killed_at_sync", setup, (8, 600), 2000);
     }
 
     fn killed_at_flush(processors) {
-        let setup = Setup::processors(processors).durability("flush");
+        let setup = Setup::processors(processors).durability("flush").config(settings::QUICK_RESTART);
         crash_rounds("killed_at_flush", setup, (8, 600), 4000);
     }
 
     /// Small segments, so that kills fall into rolling, checkpoints and cleaning.
     fn killed_while_segments_come_and_go(processors) {
         let setup = Setup::processors(processors).durability("flush").config(settings::SMALL_SEGMENTS);
-        crash_rounds("killed_while_segments_come_and_go", setup, (1000, 8000), 3000);
+        crash_rounds("killed_while_segments_come_and_go", setup, (1000, 8000), 1500);
     }
 }
 
@@ -168,7 +168,10 @@ fn killed_while_recovering() {
 #[test]
 fn restarts_are_idempotent() {
     let uri = "bmq://idempotent/q";
-    let mut broker = Setup::processors(2).durability("flush").start();
+    let mut broker = Setup::processors(2)
+        .durability("flush")
+        .config(settings::QUICK_RESTART)
+        .start();
     let mut producer = Peer::connect(broker.address());
     producer.open_write(uri, 0);
     let guids: Vec<_> = (0..500)

@@ -11,6 +11,7 @@ use mqb_tests::ledger::{Consumer, Producer, Progress};
 use mqb_tests::load;
 use mqb_tests::metrics;
 use mqb_tests::raw::{Identity, Peer, READ, Subscription};
+use mqb_tests::settings;
 use mqb_tests::wait::{self, PATIENCE};
 use mqb_tests::with_processors;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
@@ -24,7 +25,7 @@ fn any_port() -> SocketAddr {
 with_processors! {
     /// SIGTERM and SIGINT end the process with 0, in the middle of load, and what was acknowledged is there afterwards.
     fn stopped_under_load(processors) {
-        let mut broker = Setup::processors(processors).start();
+        let mut broker = Setup::processors(processors).config(settings::QUICK_RESTART).start();
         let mut producer = Producer::new("bmq://stop/q", 1, (10, 500));
         let mut consumer = Consumer::new(&producer, 2);
         for signal in [Signal::TERM, Signal::INT] {
@@ -63,7 +64,7 @@ with_processors! {
     /// Confirms that were sent before the stop are kept by it.
     fn confirms_before_a_stop_are_kept(processors) {
         let uri = "bmq://kept/q";
-        let mut broker = Setup::processors(processors).start();
+        let mut broker = Setup::processors(processors).config(settings::QUICK_RESTART).start();
         let mut peer = Peer::connect(broker.address());
         peer.open_write(uri, 0);
         peer.open_read(uri, 1);

@@ -58,7 +58,7 @@ with_processors! {
 
     /// The broker is killed and restarted three times; the SDK reconnects and retransmits; nothing is lost or stored twice.
     fn reconnect_after_kill(processors) {
-        let mut broker = Setup::processors(processors).start();
+        let mut broker = Setup::processors(processors).config(settings::QUICK_RESTART).start();
         let mut script = Script::start("reconnect", &broker.uri(), &["bmq://reconnect/q"]);
         script.expect("open");
         for round in 1..=3 {
