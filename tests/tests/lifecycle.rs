@@ -117,8 +117,14 @@ fn a_stop_ends_at_its_deadline() {
 fn a_second_signal_stops_at_once() {
     let (mut broker, _stuck) = with_a_stuck_consumer("[shutdown]\ndeadline = \"60s\"\n");
     broker.signal(Signal::TERM);
+    // The kernel merges a signal with an equal one that is still pending: the first must have been taken.
+    wait::until_true("the broker to say that it drains", PATIENCE, || {
+        broker
+            .get("/readyz")
+            .is_ok_and(|response| response.status == 503)
+    });
     broker.signal(Signal::TERM);
-    broker.wait_exit(Duration::from_secs(5));
+    broker.wait_exit(PATIENCE);
     broker.restart();
 }
 
