@@ -43,7 +43,7 @@ fn each_value_names_its_source() {
         "{printed}"
     );
     assert!(
-        printed.contains("cache_size = \"256MiB\"  # default"),
+        printed.contains("cache_size = \"216MiB\"  # default"),
         "{printed}"
     );
 }
