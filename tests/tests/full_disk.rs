@@ -57,8 +57,9 @@ with_processors! {
         // Alive, answering, and saying what is wrong.
         assert_eq!(broker.get("/livez").expect("answers").status, 200);
         let alarms = |broker: &Broker| broker.metrics().sum("mqb_alarm", &[]).expect("alarms are always listed");
-        assert!(alarms(&broker) > 0.0);
-        assert!(broker.log().contains("no space"), "{}", broker.log());
+        // The refusal may reach the producer before the gauge and the log line are out.
+        wait::until_true("the alarm to be raised", PATIENCE, || alarms(&broker) > 0.0);
+        wait::until_true("the log to say so", PATIENCE, || broker.log().contains("no space"));
 
         // Connections come and go while writing is refused.
         for _ in 0..30 {
